@@ -1,0 +1,17 @@
+//! Sockets as completions, over io_uring, epoll and (later) kqueue.
+//!
+//! This crate owns descriptors, kernel queues, wakers, the clock and the sync primitives of the handoff. It knows
+//! nothing of HTTP or Python. The engine asks for accepts, receives, sends, file sends and closes; [`Backend::wait`]
+//! gathers what happened, and [`Backend::next`] hands it over one [`Completion`] at a time.
+//!
+//! Rules kept here: R1 (`wait(0)` never blocks and submits what is queued), R3 (every token carries a generation),
+//! R4 (a slot is reused only after its last completion), R5 (parking and waking), R9 (descriptors and buffers are all
+//! given back), R10 (clock, threads, atomics and sockets are reached through this crate).
+
+#![deny(unsafe_op_in_unsafe_fn)]
+
+mod backend;
+
+pub use backend::{
+    Backend, Chunk, Completion, EndOfReceive, Interest, Kind, ListenerId, SendBuf, Token,
+};
