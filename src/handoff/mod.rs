@@ -1,0 +1,7 @@
+//! The seam between the engine and the hosts: what is said ([`Job`], [`Frame`]) and the two links that carry it.
+
+pub mod head;
+pub mod message;
+
+pub use head::{BadHead, Framing, RequestHead, ResponseHead, Span, Upgrade, Version};
+pub use message::{ExchangeId, Frame, Job, Request, Stop, WINDOW, Why, charge};
