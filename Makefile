@@ -1,0 +1,37 @@
+# Every target is one script in ci/ or bench/; CI calls the same scripts.
+# `make help` lists them.
+
+ROOT := $(patsubst %/,%,$(dir $(abspath $(lastword $(MAKEFILE_LIST)))))
+# Where the caller stands (also under `make -C`): APP is imported from there.
+export M0_CALLER_DIR := $(or $(PWD),$(CURDIR))
+export APP ARGS
+
+.DEFAULT_GOAL := help
+.PHONY: help serve build test lint bench cost cross clean
+
+help: ## list the targets
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1|\2/p' $(ROOT)/Makefile | column -t -s '|'
+
+serve: ## build and serve the demo application, or APP=module:attr with ARGS="extra flags"
+	@$(ROOT)/ci/serve.sh
+
+build: ## build the wheel for python3 into .build/wheels
+	@$(ROOT)/ci/build.sh
+
+test: ## Rust tests, loom tests, then pytest under each interpreter present
+	@$(ROOT)/ci/test.sh
+
+lint: ## rustfmt, clippy, ruff, mypy, stubtest and the style check
+	@$(ROOT)/ci/lint.sh
+
+bench: ## every scenario against uvicorn, granian and fastpysgi; ARGS="--quick" to try it
+	@$(ROOT)/bench/run.sh --scenario all $(ARGS)
+
+cost: ## instructions a request, counted by callgrind
+	@$(ROOT)/bench/cost.sh $(ARGS)
+
+cross: ## check for aarch64 Linux and run the tests there under qemu
+	@$(ROOT)/ci/cross.sh
+
+clean: ## remove everything that the other targets made
+	@$(ROOT)/ci/clean.sh

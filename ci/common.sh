@@ -1,0 +1,70 @@
+# Shared by the scripts in ci/ and bench/. Sourced, with `set -euo pipefail` already on.
+#
+# Environments (all inside the checkout, none of them committed):
+#   .venv              the default python3 with an editable build, for `make serve`
+#   .venv-X.Y          interpreter X.Y with the wheel under test, for `make test`
+#   .build/            wheels, logs, the environments of lint and of the benchmarks
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+build=$root/.build
+cd "$root"
+
+say() { printf '\n== %s\n' "$*"; }
+fail() { printf 'error: %s\n' "$*" >&2; exit 1; }
+need() { command -v "$1" >/dev/null 2>&1 || fail "$1 is not installed: $2"; }
+
+# Every interpreter to test under, one path a line: python3 itself, then 3.12 and 3.13 where pyenv has them.
+interpreters() {
+    command -v python3
+    command -v pyenv >/dev/null 2>&1 || return 0
+    local version prefix
+    for version in 3.12 3.13; do
+        if prefix=$(pyenv prefix "$version" 2>/dev/null) && ! same_version python3 "$version"; then
+            echo "$prefix/bin/python3"
+        fi
+    done
+}
+
+same_version() { [ "$(version_of "$1")" = "$2" ]; }
+version_of() { "$1" -c 'import sys; print("%d.%d" % sys.version_info[:2])'; }
+
+# venv DIR PYTHON: makes the environment unless it is there and works.
+venv() {
+    local dir=$1 python=$2
+    if ! "$dir/bin/python" -c 'pass' 2>/dev/null; then
+        rm -rf "$dir"
+        "$python" -m venv "$dir"
+    fi
+}
+
+# install DIR FILE: pip installs a requirements file, once for each version of the file.
+install() {
+    local dir=$1 file=$2 stamp
+    stamp=$dir/.installed-$(basename "$file")
+    if ! cmp -s "$file" "$stamp"; then
+        "$dir/bin/python" -m pip install --quiet --disable-pip-version-check -r "$file"
+        cp "$file" "$stamp"
+    fi
+}
+
+# One number for everything that goes into the wheel.
+source_hash() {
+    find Cargo.toml Cargo.lock pyproject.toml README.md LICENSE-* src platform/Cargo.toml platform/src python bench/Cargo.toml \
+        -type f ! -name '*.so' ! -name '*.pyc' -print0 2>/dev/null | LC_ALL=C sort -z | xargs -0 sha256sum | sha256sum | cut -c1-16
+}
+
+# wheel DIR PROFILE: builds the wheel for the interpreter of environment DIR with a cargo profile, and installs it there.
+# Nothing happens when the sources are the ones that DIR has installed.
+wheel() {
+    local dir=$1 profile=$2 hash stamp out file
+    hash="$(source_hash) $profile"
+    stamp=$dir/.wheel
+    if [ "$(cat "$stamp" 2>/dev/null)" = "$hash" ]; then return 0; fi
+    out=$build/wheels/$profile-$(version_of "$dir/bin/python")
+    rm -rf "$out"
+    PYO3_PYTHON=$dir/bin/python "$dir/bin/python" -m maturin build --quiet --profile "$profile" \
+        --interpreter "$dir/bin/python" --out "$out"
+    file=$(ls "$out"/*.whl)
+    "$dir/bin/python" -m pip install --quiet --disable-pip-version-check --force-reinstall --no-deps "$file"
+    echo "$hash" >"$stamp"
+}

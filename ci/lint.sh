@@ -1,0 +1,35 @@
+#!/usr/bin/env bash
+# Everything that reads the code without running it. Every check runs; the exit code says whether all were clean.
+set -euo pipefail
+. "$(dirname "$0")/common.sh"
+
+status=0
+check() {
+    local name=$1
+    shift
+    say "$name"
+    if "$@"; then echo "-- clean"; else echo "-- $name: FAILED"; status=1; fi
+}
+
+dir=$build/lint
+venv "$dir" python3
+install "$dir" ci/requirements-build.txt
+install "$dir" ci/requirements-lint.txt
+
+# stubtest imports the built module, in the interpreter it was built for.
+stubs() {
+    wheel "$dir" ci || return 1
+    local allow=()
+    if [ -f ci/stubtest-allow.txt ]; then allow=(--allowlist "$root/ci/stubtest-allow.txt"); fi
+    (cd "$build" && MYPYPATH='' "$dir/bin/python" -m mypy.stubtest m0serve "${allow[@]}")
+}
+
+check "rustfmt" cargo fmt --all --check
+check "clippy, with the interpreter" cargo clippy --workspace --all-targets --quiet -- -D warnings
+check "clippy, without" cargo clippy --workspace --all-targets --no-default-features --quiet -- -D warnings
+check "ruff check" "$dir/bin/ruff" check --no-cache .
+check "ruff format" "$dir/bin/ruff" format --no-cache --check .
+check "mypy" "$dir/bin/mypy" --strict --python-executable "$dir/bin/python" --cache-dir "$build/mypy" python/m0serve
+check "stubtest" stubs
+check "style" "$dir/bin/python" ci/style.py
+exit "$status"

@@ -1,0 +1,16 @@
+#!/usr/bin/env bash
+# Builds m0serve into .venv and serves. APP=module:attr is imported from the caller's directory; ARGS are further flags.
+# Cargo decides what has to be built again: a second start takes a second or two.
+set -euo pipefail
+. "$(dirname "$0")/common.sh"
+
+need cargo "install Rust 1.88 or later"
+need python3 "install Python 3.11 or later"
+venv .venv python3
+install .venv ci/requirements-build.txt
+# Warnings of a first build are noise to someone who wants to see a page; errors are shown.
+VIRTUAL_ENV=$root/.venv .venv/bin/maturin develop --release --quiet
+
+cd "${M0_CALLER_DIR:-$root}"
+# shellcheck disable=SC2086  # ARGS is a list of flags
+exec "$root/.venv/bin/m0serve" ${ARGS:-} ${APP:+"$APP"}

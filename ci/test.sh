@@ -1,0 +1,60 @@
+#!/usr/bin/env bash
+# Every test: Rust without an interpreter, loom, the benchmark runner's own, then pytest under each interpreter present.
+# A failing stage does not stop the next; the last line is the sum, and the exit code says whether all passed.
+# ONLY="rust loom bench py" (any of them) limits the stages; PYTEST_ARGS are added to pytest's.
+set -euo pipefail
+. "$(dirname "$0")/common.sh"
+
+only=${ONLY:-rust loom bench py}
+logs=$build/logs
+rm -rf "$logs"
+mkdir -p "$logs"
+wants() { case " $only " in *" $1 "*) true ;; *) false ;; esac }
+
+# stage NAME COMMAND...: runs it, keeps its output for the tally, and records a failure.
+stage() {
+    local name=$1
+    shift
+    say "$name"
+    local start=$SECONDS
+    if "$@" 2>&1 | tee "$logs/$name.log"; then
+        echo "-- $name: $((SECONDS - start)) s"
+    else
+        echo failed >"$logs/$name.failed"
+        echo "-- $name: FAILED after $((SECONDS - start)) s"
+    fi
+}
+skip() {
+    echo "SKIPPED: $*"
+    echo "$*" >>"$logs/skips.txt"
+}
+
+# Model checking can explode when a protocol changes; a bound makes that a failure rather than a hang.
+loom() {
+    RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=$root/target/loom LOOM_MAX_PREEMPTIONS=${LOOM_MAX_PREEMPTIONS:-3} \
+        timeout 900 cargo test --workspace --exclude m0-bench --no-default-features --profile ci --lib --tests loom
+}
+
+python_tests() {
+    local dir=$1 python=$2 args=()
+    venv "$dir" "$python" && install "$dir" ci/requirements-build.txt && install "$dir" tests/requirements.txt \
+        && wheel "$dir" ci || return 1
+    if grep -qi '^pytest-xdist' tests/requirements.txt; then args+=(-n "${PYTEST_WORKERS:-3}"); fi
+    # shellcheck disable=SC2086  # PYTEST_ARGS is a list of flags
+    timeout 1500 "$dir/bin/python" -m pytest tests "${args[@]}" ${PYTEST_ARGS:-}
+}
+
+if wants rust; then stage rust cargo test --workspace --no-default-features; fi
+if wants loom; then stage loom loom; fi
+if wants bench; then stage bench python3 -m unittest discover -s bench -t bench; fi
+if wants py; then
+    while read -r python; do
+        version=$(version_of "$python")
+        stage "python-$version" python_tests "$root/.venv-$version" "$python"
+    done < <(interpreters)
+    for version in 3.11 3.12 3.13; do
+        [ -e "$logs/python-$version.log" ] || skip "Python $version is not on this machine: nothing was tested under it"
+    done
+fi
+
+exec python3 ci/tally.py "$logs"
