@@ -9,9 +9,29 @@
 //! given back), R10 (clock, threads, atomics and sockets are reached through this crate).
 
 #![deny(unsafe_op_in_unsafe_fn)]
+// R10: this crate is where the rest of the workspace is sent to for clocks, threads and sockets.
+#![allow(clippy::disallowed_methods, clippy::disallowed_types)]
 
 mod backend;
+pub mod clock;
+#[cfg(not(loom))]
+mod foreign;
+#[cfg(not(loom))]
+mod listener;
+#[cfg(not(loom))]
+mod probe;
+#[cfg(not(loom))]
+mod readiness;
+#[cfg(not(loom))]
+mod slots;
+pub mod sync;
+#[cfg(not(loom))]
+mod sys;
+pub mod thread;
+mod waker;
 
-pub use backend::{
-    Backend, Chunk, Completion, EndOfReceive, Interest, Kind, ListenerId, SendBuf, Token,
-};
+pub use backend::{Backend, Chunk, Completion, EndOfReceive, Interest, Kind, ListenerId, SendBuf, Token};
+pub use clock::{Clock, Instant};
+#[cfg(not(loom))]
+pub use probe::{Availability, Choice, Options, Refused, Resolved, available, open};
+pub use waker::Waker;

@@ -1,0 +1,496 @@
+//! The shared core of the readiness backends: it tries the system call first and turns "would block" into waiting.
+//!
+//! [`Readiness`] is generic over a [`Poller`], which is all that differs between epoll and kqueue. Each connection is
+//! registered once, edge-triggered in both directions, so nothing is registered per request: the core remembers
+//! whether it is readable and writable, from edges and from what its calls return.
+//!
+//! Reading is lazy: `wait` only gathers which connections are ready; `next` receives on the next of them, into one
+//! scratch buffer. A connection is read once a wait (fairness); what is left over goes to the `again` list, and then
+//! the next wait does not block (R1). Rules kept here: R1, R3, R4, R7 (a wait hands out at most [`MAX_COMPLETIONS`]),
+//! R9.
+
+mod conn;
+#[cfg(target_os = "linux")]
+pub(crate) mod epoll;
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::time::Duration;
+
+use crate::backend::{Backend, Chunk, Completion, Interest, Kind, ListenerId, SendBuf, Token};
+use crate::foreign::{FOREIGN, Foreign};
+use crate::listener::Listener;
+use crate::slots::Slots;
+use crate::sys;
+use crate::waker::Waker;
+use conn::{Conn, Out, Step};
+
+/// The scratch buffer: one read takes at most this much.
+const SCRATCH: usize = 64 * 1024;
+/// Connections taken from one listener in one wait.
+const MAX_ACCEPTS: u32 = 64;
+/// Completions handed out between two waits; what is left over comes after the next (R7).
+const MAX_COMPLETIONS: u32 = 4096;
+
+/// Data of the waker's registration.
+const WAKER: u64 = 0xffff_ffff;
+/// Set in the data of a listener's registration, together with [`FOREIGN`]; the low bits are its number.
+const LISTENER: u64 = 0x4000_0000;
+
+/// What a poller found of one descriptor.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Event {
+    /// As it was registered.
+    pub(crate) data: u64,
+    pub(crate) readable: bool,
+    pub(crate) writable: bool,
+    /// The peer has finished sending, or worse: a short read does not mean that nothing more is to be read.
+    pub(crate) hangup: bool,
+    /// Both directions are over, or there is an error to be taken.
+    pub(crate) broken: bool,
+}
+
+/// What differs between the readiness backends.
+pub(crate) trait Poller: Sized + Send {
+    const KIND: Kind;
+    fn new() -> io::Result<Self>;
+    /// Watches for edges in both directions, until the descriptor is closed.
+    fn add_edge(&mut self, fd: RawFd, data: u64) -> io::Result<()>;
+    /// Watches for levels. `old` is what the caller believes it is watched for already.
+    fn set_level(&mut self, fd: RawFd, data: u64, interest: Interest, old: Option<Interest>) -> io::Result<()>;
+    /// Stops watching; the descriptor may be closed already.
+    fn clear_level(&mut self, fd: RawFd, old: Interest);
+    /// Appends what is found to `events`. EINTR finds nothing.
+    fn wait(&mut self, timeout: Option<Duration>, events: &mut Vec<Event>) -> io::Result<()>;
+    /// Readable when a wait would find something.
+    fn fd(&self) -> RawFd;
+    /// Closes it; every later call gives EBADF or does nothing.
+    fn close(&mut self);
+}
+
+/// A readiness backend.
+pub(crate) struct Readiness<P: Poller> {
+    poller: P,
+    waker: Waker,
+    creator: u32,
+    conns: Slots<Conn>,
+    listeners: Vec<Option<Listener>>,
+    foreign: Foreign,
+    scratch: Box<[u8]>,
+    /// Whether the scratch buffer is lent out.
+    lent: bool,
+    events: Vec<Event>,
+    /// Completions that are known already.
+    done: VecDeque<Completion>,
+    /// Listeners that may have more, and how many more connections they may give before the next wait.
+    accepting: VecDeque<(ListenerId, u32)>,
+    /// Connections to be looked at before the next wait.
+    round: VecDeque<Token>,
+    /// Connections to be looked at after the next wait, which does not block.
+    again: VecDeque<Token>,
+    /// Completions that may be handed out before the next wait.
+    budget: u32,
+    /// Whether an outer loop polls our descriptor.
+    polled: bool,
+    /// Whether it has been told about `again`.
+    told: bool,
+}
+
+impl<P: Poller> Readiness<P> {
+    pub(crate) fn new() -> io::Result<Readiness<P>> {
+        let mut poller = P::new()?;
+        let waker = Waker::new()?;
+        poller.add_edge(waker.fd(), WAKER)?;
+        Ok(Readiness {
+            poller,
+            waker,
+            creator: std::process::id(),
+            conns: Slots::new(),
+            listeners: Vec::new(),
+            foreign: Foreign::default(),
+            scratch: vec![0; SCRATCH].into_boxed_slice(),
+            lent: false,
+            events: Vec::with_capacity(256),
+            done: VecDeque::new(),
+            accepting: VecDeque::new(),
+            round: VecDeque::new(),
+            again: VecDeque::new(),
+            budget: MAX_COMPLETIONS,
+            polled: false,
+            told: false,
+        })
+    }
+
+    /// A connection that has not been closed by its owner.
+    fn live(&mut self, token: Token) -> Option<&mut Conn> {
+        self.conns.get_mut(token).filter(|conn| conn.socket.is_some())
+    }
+
+    fn note(&mut self, event: Event) {
+        if event.data == WAKER {
+            self.waker.settle();
+            return;
+        }
+        if event.data & FOREIGN == 0 {
+            let token = Token {
+                index: event.data as u32,
+                generation: (event.data >> 32) as u32,
+            };
+            let Some(conn) = self.live(token) else { return };
+            conn.readable |= event.readable || event.hangup;
+            conn.writable |= event.writable || event.broken;
+            conn.hangup |= event.hangup;
+            conn.broken |= event.broken;
+            if !conn.queued {
+                conn.queued = true;
+                self.round.push_back(token);
+            }
+            return;
+        }
+        if event.data & LISTENER != 0 {
+            let id = ListenerId((event.data & (LISTENER - 1)) as u32);
+            self.accepting.push_back((id, MAX_ACCEPTS));
+            return;
+        }
+        self.foreign.note(&event);
+    }
+
+    fn listener_data(id: ListenerId) -> u64 {
+        FOREIGN | LISTENER | u64::from(id.0)
+    }
+
+    fn next_accept(&mut self) -> Option<Completion> {
+        while let Some((id, left)) = self.accepting.front_mut() {
+            let listener = *id;
+            let open = self.listeners[listener.0 as usize]
+                .as_ref()
+                .filter(|found| !found.paused);
+            let Some(found) = open.filter(|_| *left > 0) else {
+                self.accepting.pop_front();
+                continue;
+            };
+            *left -= 1;
+            match sys::accept(found.socket.as_fd()) {
+                Ok(socket) => {
+                    let (peer, local) = found.addresses(socket.as_fd());
+                    return Some(match self.add_connection(socket) {
+                        Ok(token) => Completion::Accepted {
+                            listener,
+                            token,
+                            peer,
+                            local,
+                        },
+                        Err(error) => self.accept_failed(listener, error),
+                    });
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.accepting.pop_front();
+                }
+                Err(error) if sys::is_exhaustion(&error) => return Some(self.accept_failed(listener, error)),
+                // That connection was gone before it was taken: the next one, please.
+                Err(_) => {}
+            }
+        }
+        None
+    }
+
+    fn accept_failed(&mut self, listener: ListenerId, error: io::Error) -> Completion {
+        self.pause_accept(listener);
+        Completion::AcceptFailed { listener, error }
+    }
+
+    fn add_connection(&mut self, socket: OwnedFd) -> io::Result<Token> {
+        let fd = socket.as_raw_fd();
+        let token = self.conns.insert(Conn::new(socket));
+        let data = u64::from(token.generation) << 32 | u64::from(token.index);
+        if let Err(error) = self.poller.add_edge(fd, data) {
+            self.conns.remove(token);
+            return Err(error);
+        }
+        Ok(token)
+    }
+
+    /// Looks at one connection: goes on sending, reports a break, receives once.
+    fn step(&mut self, token: Token) -> Option<Completion> {
+        let scratch = &mut self.scratch;
+        let conn = self.conns.get_mut(token).filter(|conn| conn.socket.is_some())?;
+        conn.queued = false;
+        if conn.writable && conn.out.is_some() {
+            self.done.extend(conn.advance(token));
+        }
+        let completion = match conn.receive_step(scratch) {
+            Step::Nothing => None,
+            Step::Bytes(len) => {
+                self.lent = true;
+                Some(Completion::Received {
+                    token,
+                    chunk: Chunk { buffer: 0, len },
+                })
+            }
+            Step::End(end) => Some(Completion::ReceiveEnded { token, end }),
+        };
+        if conn.has_more() {
+            conn.queued = true;
+            self.again.push_back(token);
+        }
+        completion
+    }
+
+    /// Starts what was just put into `out`, at once: most sends are over before this returns.
+    fn start_out(&mut self, token: Token) {
+        let Some(conn) = self.live(token) else { return };
+        if !conn.writable {
+            return; // an edge will say so
+        }
+        let completion = conn.advance(token);
+        if conn.has_more() && !conn.queued {
+            conn.queued = true;
+            self.again.push_back(token);
+        }
+        self.done.extend(completion);
+    }
+
+    fn next_inner(&mut self) -> Option<Completion> {
+        if let Some(completion) = self.done.pop_front() {
+            if let Completion::Closed { token } = completion {
+                self.conns.remove(token);
+            }
+            return Some(completion);
+        }
+        if let Some((fd, ready)) = self.foreign.next() {
+            return Some(Completion::Foreign { fd, ready });
+        }
+        if let Some(completion) = self.next_accept() {
+            return Some(completion);
+        }
+        while let Some(token) = self.round.pop_front() {
+            let completion = self.step(token);
+            if let Some(completion) = completion {
+                return Some(completion);
+            }
+            if let Some(completion) = self.done.pop_front() {
+                return Some(completion); // a send that went on; never `Closed`
+            }
+        }
+        None
+    }
+}
+
+impl<P: Poller> Backend for Readiness<P> {
+    fn kind(&self) -> Kind {
+        P::KIND
+    }
+
+    fn listen(&mut self, socket: OwnedFd) -> io::Result<ListenerId> {
+        sys::set_nonblocking(socket.as_fd(), true)?;
+        let listener = Listener::new(socket)?;
+        let id = ListenerId(u32::try_from(self.listeners.len()).expect("fewer listeners than descriptors"));
+        let interest = Interest {
+            read: true,
+            write: false,
+        };
+        self.poller
+            .set_level(listener.socket.as_raw_fd(), Self::listener_data(id), interest, None)?;
+        self.listeners.push(Some(listener));
+        Ok(id)
+    }
+
+    fn pause_accept(&mut self, listener: ListenerId) {
+        let Some(Some(found)) = self.listeners.get_mut(listener.0 as usize) else {
+            return;
+        };
+        if !found.paused && !sys::is_other_process(self.creator) {
+            found.paused = true;
+            self.poller.clear_level(
+                found.socket.as_raw_fd(),
+                Interest {
+                    read: true,
+                    write: false,
+                },
+            );
+        }
+    }
+
+    fn resume_accept(&mut self, listener: ListenerId) {
+        let Some(Some(found)) = self.listeners.get_mut(listener.0 as usize) else {
+            return;
+        };
+        if found.paused && !sys::is_other_process(self.creator) {
+            let interest = Interest {
+                read: true,
+                write: false,
+            };
+            let fd = found.socket.as_raw_fd();
+            // When even this is refused (ENOMEM) the listener stays paused: the owner resumes again, later.
+            found.paused = self
+                .poller
+                .set_level(fd, Self::listener_data(listener), interest, None)
+                .is_err();
+        }
+    }
+
+    fn unlisten(&mut self, listener: ListenerId) {
+        self.pause_accept(listener);
+        if let Some(found) = self.listeners.get_mut(listener.0 as usize) {
+            *found = None;
+        }
+    }
+
+    fn receive(&mut self, token: Token) {
+        let Some(conn) = self.live(token) else { return };
+        conn.receiving = true;
+        if conn.readable && !conn.ended && !conn.queued {
+            conn.queued = true;
+            self.round.push_back(token);
+        }
+    }
+
+    fn pause_receive(&mut self, token: Token) {
+        if let Some(conn) = self.live(token) {
+            conn.receiving = false;
+        }
+    }
+
+    fn send(&mut self, token: Token, buf: SendBuf) {
+        assert!(!buf.is_empty(), "an empty send");
+        let Some(conn) = self.live(token) else { return };
+        assert!(conn.out.is_none(), "one send in flight a connection");
+        conn.out = Some(Out::Buf { buf, sent: 0 });
+        self.start_out(token);
+    }
+
+    fn send_file(&mut self, token: Token, file: OwnedFd, offset: u64, len: u64) {
+        let Some(conn) = self.live(token) else { return };
+        assert!(conn.out.is_none(), "one send in flight a connection");
+        conn.out = Some(Out::File {
+            file,
+            offset,
+            left: len,
+            sent: 0,
+        });
+        self.start_out(token);
+    }
+
+    fn send_progress(&self, token: Token) -> u64 {
+        self.conns.get(token).map_or(0, |conn| conn.progress)
+    }
+
+    fn shutdown_write(&mut self, token: Token) {
+        let Some(conn) = self.live(token) else { return };
+        conn.finish_after_out();
+    }
+
+    fn close(&mut self, token: Token) {
+        let Some(conn) = self.live(token) else { return };
+        conn.socket = None;
+        let aborted = conn.abort_out(token);
+        self.done.extend(aborted);
+        self.done.push_back(Completion::Closed { token });
+    }
+
+    fn watch(&mut self, fd: RawFd, interest: Interest) -> io::Result<()> {
+        if sys::is_other_process(self.creator) {
+            return Err(io::Error::from_raw_os_error(libc::EPERM));
+        }
+        self.foreign.watch(&mut self.poller, fd, interest)
+    }
+
+    fn unwatch(&mut self, fd: RawFd) {
+        // A child's poller is its parent's: what it takes out is gone for both.
+        if !sys::is_other_process(self.creator) {
+            self.foreign.unwatch(&mut self.poller, fd);
+        }
+    }
+
+    fn submit(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
+        debug_assert!(!self.lent, "a chunk was not recycled");
+        self.foreign.start_wait();
+        let timeout = if self.is_ready() || !self.again.is_empty() {
+            Some(Duration::ZERO)
+        } else {
+            timeout
+        };
+        // Level-triggered, so what was not accepted is found again; a listener must not be queued twice.
+        self.accepting.clear();
+        self.round.append(&mut self.again);
+        self.told = false;
+        self.budget = MAX_COMPLETIONS;
+        let mut events = std::mem::take(&mut self.events);
+        events.clear();
+        let result = self.poller.wait(timeout, &mut events);
+        for event in &events {
+            self.note(*event);
+        }
+        self.events = events;
+        result
+    }
+
+    fn is_ready(&self) -> bool {
+        !self.done.is_empty() || !self.round.is_empty() || !self.accepting.is_empty() || self.foreign.is_ready()
+    }
+
+    fn next(&mut self) -> Option<Completion> {
+        debug_assert!(!self.lent, "a chunk was not recycled");
+        if self.budget > 0 {
+            let completion = self.next_inner();
+            if completion.is_some() {
+                self.budget -= 1;
+                return completion;
+            }
+        }
+        if self.polled && !self.told && (self.is_ready() || !self.again.is_empty()) {
+            self.told = true;
+            self.waker.ring();
+        }
+        None
+    }
+
+    fn bytes(&self, chunk: &Chunk) -> &[u8] {
+        &self.scratch[..chunk.len as usize]
+    }
+
+    fn recycle(&mut self, chunk: Chunk) {
+        debug_assert!(self.lent, "a chunk was recycled twice");
+        let Chunk { .. } = chunk;
+        self.lent = false;
+    }
+
+    fn waker(&self) -> Waker {
+        self.waker.clone()
+    }
+
+    fn poll_fd(&mut self) -> io::Result<RawFd> {
+        self.polled = true;
+        Ok(self.poller.fd())
+    }
+
+    fn open_connections(&self) -> usize {
+        self.conns.len()
+    }
+
+    fn shutdown(&mut self) {
+        // Descriptors only: closing them is also right in a child, whose copies they are. The waker's goes with its
+        // last handle.
+        self.poller.close();
+        self.conns.clear();
+        self.listeners.clear();
+        self.foreign.clear();
+        self.done.clear();
+        self.round.clear();
+        self.again.clear();
+        self.accepting.clear();
+    }
+}
+
+/// Used by `conn` as well.
+pub(super) fn broken_pipe_after_close() -> io::Error {
+    io::Error::new(
+        io::ErrorKind::ConnectionAborted,
+        "the connection was closed while sending",
+    )
+}

@@ -1,0 +1,189 @@
+//! The system calls on sockets that the standard library does not offer, each once, with its portable fallback (R10).
+//!
+//! Every function here retries EINTR, and none of them raises SIGPIPE.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+
+use socket2::SockRef;
+
+#[cfg(any(target_os = "linux", target_os = "android", target_os = "freebsd"))]
+const SEND_FLAGS: libc::c_int = libc::MSG_NOSIGNAL;
+/// Where there is no MSG_NOSIGNAL the accepted socket has SO_NOSIGPIPE.
+#[cfg(not(any(target_os = "linux", target_os = "android", target_os = "freebsd")))]
+const SEND_FLAGS: libc::c_int = 0;
+
+/// Calls `call` until it is not interrupted; a negative result becomes errno.
+fn retry(mut call: impl FnMut() -> libc::ssize_t) -> io::Result<usize> {
+    loop {
+        if let Ok(done) = usize::try_from(call()) {
+            return Ok(done);
+        }
+        let error = io::Error::last_os_error();
+        if error.kind() != io::ErrorKind::Interrupted {
+            return Err(error);
+        }
+    }
+}
+
+/// `recv(2)`; zero is the end of file.
+pub(crate) fn recv(fd: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<usize> {
+    // SAFETY: the kernel writes at most `buffer.len()` bytes to it and does not keep the pointer.
+    retry(|| unsafe { libc::recv(fd.as_raw_fd(), buffer.as_mut_ptr().cast(), buffer.len(), 0) })
+}
+
+/// `send(2)` of the first piece that is not empty, or `sendmsg(2)` of both.
+pub(crate) fn send(fd: BorrowedFd<'_>, first: &[u8], second: &[u8]) -> io::Result<usize> {
+    let one = match (first.is_empty(), second.is_empty()) {
+        (false, true) => first,
+        (true, _) => second,
+        (false, false) => return send_both(fd, first, second),
+    };
+    // SAFETY: the kernel reads at most `one.len()` bytes of it and does not keep the pointer.
+    retry(|| unsafe { libc::send(fd.as_raw_fd(), one.as_ptr().cast(), one.len(), SEND_FLAGS) })
+}
+
+fn send_both(fd: BorrowedFd<'_>, first: &[u8], second: &[u8]) -> io::Result<usize> {
+    let mut pieces = [iovec(first), iovec(second)];
+    // SAFETY: all-zero is a valid msghdr: null pointers with zero lengths.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    message.msg_iov = pieces.as_mut_ptr();
+    message.msg_iovlen = 2;
+    // SAFETY: `message` points at two iovecs that outlive the call, and they at two slices that do; the kernel only
+    // reads them.
+    retry(|| unsafe { libc::sendmsg(fd.as_raw_fd(), &raw const message, SEND_FLAGS) })
+}
+
+/// A slice as the kernel wants it. Only for calls that read.
+pub(crate) fn iovec(slice: &[u8]) -> libc::iovec {
+    libc::iovec {
+        iov_base: slice.as_ptr().cast_mut().cast(),
+        iov_len: slice.len(),
+    }
+}
+
+/// `accept4(2)`: close-on-exec and non-blocking.
+#[cfg(any(target_os = "linux", target_os = "android", target_os = "freebsd"))]
+pub(crate) fn accept(listener: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    let flags = libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+    // SAFETY: null address and length ask for no address.
+    let fd = retry(|| unsafe {
+        libc::accept4(listener.as_raw_fd(), std::ptr::null_mut(), std::ptr::null_mut(), flags) as libc::ssize_t
+    })?;
+    Ok(own(fd))
+}
+
+/// `accept(2)`, then close-on-exec, non-blocking and without SIGPIPE.
+#[cfg(not(any(target_os = "linux", target_os = "android", target_os = "freebsd")))]
+pub(crate) fn accept(listener: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    use std::os::fd::AsFd;
+    // SAFETY: null address and length ask for no address.
+    let fd = retry(|| unsafe {
+        libc::accept(listener.as_raw_fd(), std::ptr::null_mut(), std::ptr::null_mut()) as libc::ssize_t
+    })?;
+    let socket = own(fd);
+    SockRef::from(&socket).set_cloexec(true)?;
+    #[cfg(target_vendor = "apple")]
+    SockRef::from(&socket).set_nosigpipe(true)?;
+    set_nonblocking(socket.as_fd(), true)?;
+    Ok(socket)
+}
+
+fn own(fd: usize) -> OwnedFd {
+    let fd = RawFd::try_from(fd).expect("the kernel returns descriptors as int");
+    // SAFETY: the kernel just made `fd` for us, nobody else owns it.
+    unsafe { OwnedFd::from_raw_fd(fd) }
+}
+
+/// `sendfile(2)`: how much went; zero where the file ends.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+pub(crate) fn sendfile(socket: BorrowedFd<'_>, file: BorrowedFd<'_>, offset: u64, len: usize) -> io::Result<usize> {
+    let mut offset = libc::off_t::try_from(offset).map_err(|_| io::Error::from_raw_os_error(libc::EOVERFLOW))?;
+    // SAFETY: `offset` is a valid off_t that the kernel updates and does not keep.
+    retry(|| unsafe { libc::sendfile(socket.as_raw_fd(), file.as_raw_fd(), &raw mut offset, len) })
+}
+
+/// `sendfile(2)` as macOS has it: how much went, also when it would block after some; zero where the file ends.
+#[cfg(target_vendor = "apple")]
+pub(crate) fn sendfile(socket: BorrowedFd<'_>, file: BorrowedFd<'_>, offset: u64, len: usize) -> io::Result<usize> {
+    let offset = libc::off_t::try_from(offset).map_err(|_| io::Error::from_raw_os_error(libc::EOVERFLOW))?;
+    let mut went = libc::off_t::try_from(len).unwrap_or(libc::off_t::MAX);
+    // SAFETY: `went` is a valid off_t, in: how much, out: how much went; no headers.
+    let result = unsafe {
+        libc::sendfile(
+            file.as_raw_fd(),
+            socket.as_raw_fd(),
+            offset,
+            &raw mut went,
+            std::ptr::null_mut(),
+            0,
+        )
+    };
+    if result != 0 && went == 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(usize::try_from(went).unwrap_or(0))
+}
+
+/// `sendfile(2)` as FreeBSD has it: how much went, also when it would block after some; zero where the file ends.
+#[cfg(target_os = "freebsd")]
+pub(crate) fn sendfile(socket: BorrowedFd<'_>, file: BorrowedFd<'_>, offset: u64, len: usize) -> io::Result<usize> {
+    let offset = libc::off_t::try_from(offset).map_err(|_| io::Error::from_raw_os_error(libc::EOVERFLOW))?;
+    let mut went: libc::off_t = 0;
+    // SAFETY: `went` is a valid off_t for the call to fill; no headers.
+    let result = unsafe {
+        libc::sendfile(
+            file.as_raw_fd(),
+            socket.as_raw_fd(),
+            offset,
+            len,
+            std::ptr::null_mut(),
+            &raw mut went,
+            0,
+        )
+    };
+    if result != 0 && went == 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(usize::try_from(went).unwrap_or(0))
+}
+
+/// Sets or clears O_NONBLOCK of the open file.
+pub(crate) fn set_nonblocking(fd: BorrowedFd<'_>, on: bool) -> io::Result<()> {
+    SockRef::from(&fd).set_nonblocking(on)
+}
+
+/// Sends FIN. A socket whose peer is gone already is not worth an error: the next send or receive reports it.
+pub(crate) fn shutdown_write(fd: BorrowedFd<'_>) {
+    let _ = SockRef::from(&fd).shutdown(std::net::Shutdown::Write);
+}
+
+/// Takes the socket's pending error (SO_ERROR).
+pub(crate) fn take_error(fd: BorrowedFd<'_>) -> Option<io::Error> {
+    SockRef::from(&fd).take_error().unwrap_or_else(Some)
+}
+
+/// The peer's address of a TCP connection.
+pub(crate) fn peer_addr(fd: BorrowedFd<'_>) -> Option<SocketAddr> {
+    SockRef::from(&fd).peer_addr().ok()?.as_socket()
+}
+
+/// Our address of a TCP connection or listener.
+pub(crate) fn local_addr(fd: BorrowedFd<'_>) -> Option<SocketAddr> {
+    SockRef::from(&fd).local_addr().ok()?.as_socket()
+}
+
+/// Whether an accept failed with something that does not pass by itself, rather than with a connection that was gone
+/// before it was taken (ECONNABORTED and the network errors that `accept(2)` passes on).
+pub(crate) fn is_exhaustion(error: &io::Error) -> bool {
+    matches!(
+        error.raw_os_error(),
+        Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM)
+    )
+}
+
+/// Whether this is another process than the one that `creator` names (a forked child).
+pub(crate) fn is_other_process(creator: u32) -> bool {
+    std::process::id() != creator
+}

@@ -1,0 +1,10 @@
+//! What every backend must do, test by test. This suite is the specification of [`m0_platform::Backend`].
+//!
+//! Each test runs on every backend; its name says on which (`receiving::pause_keeps_everything::io_uring`). One that
+//! this machine does not have is skipped with a line on stderr.
+
+#![allow(missing_docs, clippy::disallowed_methods)]
+
+mod receiving;
+mod rig;
+mod sending;

@@ -1,0 +1,338 @@
+//! Opens a backend, drives it as an engine would, and remembers everything that it said.
+
+use std::collections::HashMap;
+use std::io::Read;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::time::{Duration, Instant};
+
+use m0_platform::{Backend, Choice, Completion, EndOfReceive, Interest, Kind, ListenerId, Options, SendBuf, Token};
+
+/// Nothing that is expected takes this long, also on a busy machine.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+
+/// What was said of one connection, in order and summed up.
+#[derive(Debug, Default)]
+pub struct Seen {
+    pub peer: Option<SocketAddr>,
+    pub local: Option<SocketAddr>,
+    pub received: Vec<u8>,
+    pub chunks: usize,
+    /// `Some(Ok)`: end of file.
+    pub ended: Option<Result<(), std::io::Error>>,
+    pub sent: Vec<Result<(), std::io::Error>>,
+    pub files: Vec<Result<u64, std::io::Error>>,
+    pub closed: bool,
+    /// R, E, S, F, C: the completions in their order.
+    pub order: String,
+}
+
+/// A backend with a listener.
+pub struct Rig {
+    pub backend: Box<dyn Backend>,
+    pub listener: ListenerId,
+    pub address: SocketAddr,
+    pub seen: HashMap<Token, Seen>,
+    pub accepted: Vec<Token>,
+    pub accept_failures: Vec<std::io::Error>,
+    pub foreign: Vec<(RawFd, Interest)>,
+    /// Whether `receive` is called on what is accepted.
+    pub receive_at_once: bool,
+}
+
+/// Runs a test on one backend, or says loudly that it was not run.
+pub fn on(kind: Kind, options: &Options, test: impl FnOnce(&mut Rig)) {
+    match Rig::open(kind, options) {
+        Ok(mut rig) => {
+            test(&mut rig);
+            rig.finish();
+        }
+        Err(why) => eprintln!("SKIPPED on {}: {why}", kind.name()),
+    }
+}
+
+/// Defines tests that run on every backend; each becomes `name::epoll`, `name::io_uring` and `name::kqueue`.
+#[macro_export]
+macro_rules! contract {
+    ($($(#[doc = $doc:literal])* $([options = $options:expr])? fn $name:ident($rig:ident) $body:block)*) => { $(
+        mod $name {
+            #[allow(unused_imports)]
+            use super::*;
+            $(#[doc = $doc])*
+            fn check($rig: &mut $crate::rig::Rig) $body
+            #[allow(unused_mut, unused_assignments)]
+            fn options() -> m0_platform::Options {
+                let mut options = m0_platform::Options::default();
+                $(options = $options;)?
+                options
+            }
+            #[test]
+            fn epoll() { $crate::rig::on(m0_platform::Kind::Epoll, &options(), check); }
+            #[test]
+            fn io_uring() { $crate::rig::on(m0_platform::Kind::IoUring, &options(), check); }
+            #[test]
+            fn kqueue() { $crate::rig::on(m0_platform::Kind::Kqueue, &options(), check); }
+        }
+    )* };
+}
+
+impl Rig {
+    pub fn open(kind: Kind, options: &Options) -> Result<Rig, String> {
+        let (mut backend, resolved) = m0_platform::open(Choice::Only(kind), options).map_err(|why| why.sentence)?;
+        assert_eq!((backend.kind(), resolved.kind), (kind, kind));
+        let socket = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = socket.local_addr().unwrap();
+        let listener = backend.listen(OwnedFd::from(socket)).unwrap();
+        Ok(Rig {
+            backend,
+            listener,
+            address,
+            seen: HashMap::new(),
+            accepted: Vec::new(),
+            accept_failures: Vec::new(),
+            foreign: Vec::new(),
+            receive_at_once: true,
+        })
+    }
+
+    /// One wait, and everything that it gave.
+    pub fn turn(&mut self, timeout: Option<Duration>) {
+        self.backend.wait(timeout).unwrap();
+        self.drain();
+    }
+
+    /// Everything that the last wait gave.
+    pub fn drain(&mut self) {
+        while let Some(completion) = self.backend.next() {
+            self.note(completion);
+        }
+    }
+
+    fn of(&mut self, token: Token, what: char) -> &mut Seen {
+        let seen = self
+            .seen
+            .get_mut(&token)
+            .expect("a completion of a token that was never accepted");
+        assert!(!seen.closed, "{what} of {token:?} after Closed: {}", seen.order);
+        seen.order.push(what);
+        seen
+    }
+
+    pub fn note(&mut self, completion: Completion) {
+        match completion {
+            Completion::Accepted {
+                listener: _,
+                token,
+                peer,
+                local,
+            } => {
+                let old = self.seen.insert(
+                    token,
+                    Seen {
+                        peer,
+                        local,
+                        ..Seen::default()
+                    },
+                );
+                assert!(old.is_none(), "{token:?} was given out twice");
+                self.accepted.push(token);
+                if self.receive_at_once {
+                    self.backend.receive(token);
+                }
+            }
+            Completion::AcceptFailed { error, .. } => self.accept_failures.push(error),
+            Completion::Received { token, chunk } => {
+                let bytes = self.backend.bytes(&chunk).to_vec();
+                assert_eq!(bytes.len(), chunk.len());
+                assert!(!bytes.is_empty());
+                self.backend.recycle(chunk);
+                let seen = self.of(token, 'R');
+                assert!(seen.ended.is_none(), "bytes after the end");
+                seen.received.extend_from_slice(&bytes);
+                seen.chunks += 1;
+            }
+            Completion::ReceiveEnded { token, end } => {
+                let seen = self.of(token, 'E');
+                assert!(seen.ended.is_none(), "two ends");
+                seen.ended = Some(match end {
+                    EndOfReceive::Eof => Ok(()),
+                    EndOfReceive::Failed(error) => Err(error),
+                });
+            }
+            Completion::Sent { token, result, buf } => {
+                assert!(buf.body.is_empty(), "the body is given back empty");
+                self.of(token, 'S').sent.push(result);
+            }
+            Completion::FileSent { token, result } => self.of(token, 'F').files.push(result),
+            Completion::Closed { token } => self.of(token, 'C').closed = true,
+            Completion::Foreign { fd, ready } => self.foreign.push((fd, ready)),
+        }
+    }
+
+    /// Turns until it holds.
+    #[track_caller]
+    pub fn until(&mut self, what: &str, mut holds: impl FnMut(&mut Rig) -> bool) {
+        let start = Instant::now();
+        while !holds(self) {
+            assert!(
+                start.elapsed() < PATIENCE,
+                "gave up on: {what}; seen {:?}",
+                Summary(self)
+            );
+            self.turn(Some(Duration::from_millis(20)));
+        }
+    }
+
+    /// Turns for a while, for what must not happen.
+    pub fn turns_for(&mut self, time: Duration) {
+        let start = Instant::now();
+        while start.elapsed() < time {
+            self.turn(Some(Duration::from_millis(5)));
+        }
+    }
+
+    /// A client and its connection.
+    #[track_caller]
+    pub fn connect(&mut self) -> (TcpStream, Token) {
+        let client = TcpStream::connect(self.address).unwrap();
+        client.set_nodelay(true).unwrap();
+        client.set_read_timeout(Some(PATIENCE)).unwrap();
+        client.set_write_timeout(Some(PATIENCE)).unwrap();
+        let token = self.accept();
+        (client, token)
+    }
+
+    /// The next connection that is accepted.
+    #[track_caller]
+    pub fn accept(&mut self) -> Token {
+        let before = self.accepted.len();
+        self.until("a connection is accepted", |rig| rig.accepted.len() > before);
+        self.accepted[before]
+    }
+
+    #[track_caller]
+    pub fn seen(&self, token: Token) -> &Seen {
+        &self.seen[&token]
+    }
+
+    #[track_caller]
+    pub fn until_received(&mut self, token: Token, bytes: usize) {
+        self.until(&format!("{bytes} bytes on {token:?}"), |rig| {
+            rig.seen(token).received.len() >= bytes
+        });
+    }
+
+    #[track_caller]
+    pub fn until_ended(&mut self, token: Token) {
+        self.until(&format!("{token:?} ends"), |rig| rig.seen(token).ended.is_some());
+    }
+
+    #[track_caller]
+    pub fn until_sent(&mut self, token: Token, sends: usize) {
+        self.until(&format!("{sends} sends on {token:?}"), |rig| {
+            rig.seen(token).sent.len() >= sends
+        });
+    }
+
+    #[track_caller]
+    pub fn until_closed(&mut self, token: Token) {
+        self.until(&format!("{token:?} is closed"), |rig| rig.seen(token).closed);
+    }
+
+    /// Sends bytes and waits until they went.
+    #[track_caller]
+    pub fn send(&mut self, token: Token, bytes: &[u8]) {
+        let before = self.seen(token).sent.len();
+        self.backend.send(
+            token,
+            SendBuf {
+                bytes: bytes.to_vec(),
+                body: bytes::Bytes::new(),
+            },
+        );
+        self.until_sent(token, before + 1);
+        self.seen(token).sent[before].as_ref().expect("the send went");
+    }
+
+    /// Closes everything and checks that everything was given back (R9).
+    pub fn finish(&mut self) {
+        let open: Vec<Token> = self
+            .seen
+            .iter()
+            .filter(|(_, seen)| !seen.closed)
+            .map(|(token, _)| *token)
+            .collect();
+        for token in open {
+            self.backend.close(token);
+        }
+        self.backend.unlisten(self.listener);
+        self.until("everything is closed", |rig| {
+            let late: Vec<Token> = rig
+                .seen
+                .iter()
+                .filter(|(_, seen)| !seen.closed)
+                .map(|(t, _)| *t)
+                .collect();
+            late.iter().for_each(|token| rig.backend.close(*token));
+            rig.backend.open_connections() == 0
+        });
+        self.backend.shutdown();
+    }
+}
+
+struct Summary<'a>(&'a Rig);
+
+impl std::fmt::Debug for Summary<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        for token in &self.0.accepted {
+            let seen = &self.0.seen[token];
+            let ended = &seen.ended;
+            writeln!(
+                f,
+                "{token:?}: {} received {} ended {ended:?}",
+                seen.order,
+                seen.received.len()
+            )?;
+        }
+        writeln!(f, "foreign {:?}", self.0.foreign.len())
+    }
+}
+
+/// Bytes that tell where they belong.
+#[must_use]
+pub fn pattern(len: usize, seed: u64) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut bytes = Vec::with_capacity(len + 8);
+    while bytes.len() < len {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        bytes.extend_from_slice(&state.to_le_bytes());
+    }
+    bytes.truncate(len);
+    bytes
+}
+
+/// Reads exactly this much on a thread of its own.
+pub fn read_on_thread(mut client: TcpStream, len: usize) -> std::thread::JoinHandle<(TcpStream, Vec<u8>)> {
+    std::thread::spawn(move || {
+        let mut bytes = vec![0; len];
+        client.read_exact(&mut bytes).unwrap();
+        (client, bytes)
+    })
+}
+
+/// Closes with a reset instead of a FIN.
+pub fn reset(client: TcpStream) {
+    socket2::SockRef::from(&client)
+        .set_linger(Some(Duration::ZERO))
+        .unwrap();
+    drop(client);
+}
+
+/// Whether a descriptor is open in this process.
+#[must_use]
+pub fn is_open(fd: &impl AsRawFd) -> bool {
+    // SAFETY: F_GETFD takes no pointer.
+    unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GETFD) >= 0 }
+}
