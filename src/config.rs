@@ -1,0 +1,308 @@
+//! The configuration: every option of the command line, its `M0_*` variable and its name in Python, checked once.
+//!
+//! Nothing here reads the process's state behind the caller's back or ends the process: a parse gives a [`Config`] or
+//! an [`Exit`]. Exit codes: 0 help and version, 2 usage, 1 start-up failure, 78 (EX_CONFIG, `sysexits.h`) what this
+//! machine, interpreter or version cannot run. R7: every limit and time-out has a bounded value here.
+
+mod cli;
+mod trust;
+mod values;
+
+use std::fmt;
+use std::time::Duration;
+
+use serde::{Serialize, Serializer};
+
+pub use trust::Trusted;
+pub use values::{BackendChoice, Interface, Lifespan, LogLevel, LoopChoice, Model};
+
+/// A usage error.
+pub const USAGE: i32 = 2;
+/// A start-up failure.
+pub const FAILURE: i32 = 1;
+/// A configuration that cannot be run here.
+pub const CONFIG: i32 = 78;
+
+/// Why the process should end, and how.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Exit {
+    /// The process's exit code.
+    pub code: i32,
+    /// One sentence that names the fix; for `--help` and `--version` the text.
+    pub message: String,
+    /// Whether the message goes to stdout (help and version) rather than stderr.
+    #[serde(skip)]
+    pub to_stdout: bool,
+}
+
+impl Exit {
+    /// A usage error: exit code 2.
+    #[must_use]
+    pub fn usage(message: impl Into<String>) -> Exit {
+        Exit {
+            code: USAGE,
+            message: message.into(),
+            to_stdout: false,
+        }
+    }
+
+    /// A start-up failure: exit code 1.
+    #[must_use]
+    pub fn failure(message: impl Into<String>) -> Exit {
+        Exit {
+            code: FAILURE,
+            message: message.into(),
+            to_stdout: false,
+        }
+    }
+
+    /// A configuration that cannot be run here: exit code 78.
+    #[must_use]
+    pub fn config(message: impl Into<String>) -> Exit {
+        Exit {
+            code: CONFIG,
+            message: message.into(),
+            to_stdout: false,
+        }
+    }
+}
+
+impl fmt::Display for Exit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Exit {}
+
+/// Where a value came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Source {
+    /// The command line, or an option of `m0serve.run`.
+    Flag,
+    /// An `M0_*` variable.
+    Variable,
+    /// Neither.
+    Default,
+}
+
+/// A value of an option as Python gives it.
+#[derive(Clone, Debug, PartialEq)]
+pub enum OptionValue {
+    /// A string or a path.
+    Str(String),
+    /// An integer.
+    Int(i64),
+    /// A float.
+    Float(f64),
+    /// True or False.
+    Bool(bool),
+    /// None: as if it were not given.
+    None,
+}
+
+/// Where to listen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// A host name or address, and a port.
+    Tcp(String, u16),
+    /// The path of a UNIX socket.
+    Unix(String),
+    /// An inherited, bound socket.
+    Descriptor(i32),
+}
+
+/// The configuration. Times are as given; limits of zero are already `None`.
+#[derive(Clone, Debug, Serialize)]
+#[allow(clippy::struct_excessive_bools)]
+pub struct Config {
+    /// `MODULE[:ATTR]`; `None` is the demo application.
+    pub app: Option<String>,
+    /// Address or host name to listen on.
+    pub host: String,
+    /// Port to listen on; 0 takes any free one.
+    pub port: u16,
+    /// UNIX socket to listen on instead.
+    pub uds: Option<String>,
+    /// Inherited socket to listen on instead.
+    pub fd: Option<i32>,
+    /// Which interface is asked for.
+    pub interface: Interface,
+    /// Whether APP is a function that returns the application.
+    pub factory: bool,
+    /// Folder searched first for the application's module; `None` is the current one.
+    pub app_dir: Option<String>,
+    /// Whether the lifespan is run.
+    pub lifespan: Lifespan,
+    /// Path under which a proxy publishes the application: empty, or with a slash first and none last.
+    pub root_path: String,
+    /// Which backend is asked for.
+    pub backend: BackendChoice,
+    /// Which execution model.
+    pub model: Model,
+    /// Which asyncio event loop is asked for.
+    #[serde(rename = "loop")]
+    pub event_loop: LoopChoice,
+    /// Whether the forwarding fields of trusted peers are believed.
+    pub proxy_headers: bool,
+    /// Who is trusted.
+    pub forwarded_allow_ips: Trusted,
+    /// Largest request body in bytes.
+    #[serde(serialize_with = "zero_for_none")]
+    pub max_body: Option<u64>,
+    /// Largest request head in bytes, 256 to 16 MiB.
+    pub max_head: usize,
+    /// Within this a request's head must be complete.
+    #[serde(serialize_with = "seconds")]
+    pub header_timeout: Duration,
+    /// May pass between two pieces of a request's body.
+    #[serde(serialize_with = "seconds")]
+    pub body_timeout: Duration,
+    /// A connection may wait this long for its next request.
+    #[serde(serialize_with = "seconds")]
+    pub idle_timeout: Duration,
+    /// What a stopping server gives to what is in flight; may be zero.
+    #[serde(serialize_with = "seconds")]
+    pub drain_timeout: Duration,
+    /// Connections at once.
+    #[serde(serialize_with = "zero_for_none")]
+    pub max_connections: Option<u64>,
+    /// Requests after which a connection closes.
+    #[serde(serialize_with = "zero_for_none")]
+    pub max_keepalive_requests: Option<u64>,
+    /// Whether each request gets a line on stdout.
+    pub access_log: bool,
+    /// What is worth a line on stderr.
+    pub log_level: LogLevel,
+    /// Whether responses get a date.
+    pub date_header: bool,
+    /// Whether responses get a server.
+    pub server_header: bool,
+    /// Whether to print the configuration and start nothing.
+    pub doctor: bool,
+    /// Where each option's value came from, in the order of the command line.
+    #[serde(skip)]
+    pub sources: Vec<(&'static str, Source)>,
+}
+
+impl Config {
+    /// Parses a command line (without the program's name) over this process's environment.
+    ///
+    /// # Errors
+    /// An [`Exit`]: help and version (0), or a usage error (2).
+    pub fn parse(argv: &[String]) -> Result<Config, Exit> {
+        Config::parse_with(argv, &|name| std::env::var(name).ok())
+    }
+
+    /// [`Config::parse`] over an environment of the caller's.
+    ///
+    /// # Errors
+    /// As [`Config::parse`].
+    pub fn parse_with(argv: &[String], lookup: &dyn Fn(&str) -> Option<String>) -> Result<Config, Exit> {
+        cli::parse(argv, lookup).map(Config::from)
+    }
+
+    /// The options of Python's `m0serve.run`: names with underscores, otherwise as on the command line.
+    ///
+    /// # Errors
+    /// A usage error (2).
+    pub fn from_options(options: &[(String, OptionValue)]) -> Result<Config, Exit> {
+        Config::from_options_with(options, &|name| std::env::var(name).ok())
+    }
+
+    /// [`Config::from_options`] over an environment of the caller's.
+    ///
+    /// # Errors
+    /// As [`Config::from_options`].
+    pub fn from_options_with(
+        options: &[(String, OptionValue)],
+        lookup: &dyn Fn(&str) -> Option<String>,
+    ) -> Result<Config, Exit> {
+        let mut argv = Vec::new();
+        for (name, value) in options {
+            argv.extend(cli::argument(name, value)?);
+        }
+        Config::parse_with(&argv, lookup)
+    }
+
+    /// Where to listen.
+    #[must_use]
+    pub fn place(&self) -> Place {
+        match (&self.uds, self.fd) {
+            (Some(path), _) => Place::Unix(path.clone()),
+            (None, Some(fd)) => Place::Descriptor(fd),
+            (None, None) => Place::Tcp(self.host.clone(), self.port),
+        }
+    }
+
+    /// Refuses what no machine can run yet. What this machine cannot run is said by the platform, when it is opened.
+    ///
+    /// # Errors
+    /// Exit code 78 with a sentence.
+    pub fn check(&self) -> Result<(), Exit> {
+        if self.interface == Interface::Wsgi {
+            return Err(Exit::config(
+                "WSGI is not built yet; serve an ASGI application (Django: get_asgi_application(), others: \
+                 asgiref.wsgi.WsgiToAsgi) and leave --interface wsgi out",
+            ));
+        }
+        Ok(())
+    }
+
+    /// The name of a choice as it is written on the command line: for `model`, `backend` and the like.
+    #[must_use]
+    pub fn name_of<T: clap::ValueEnum>(choice: T) -> String {
+        values::name_of(choice)
+    }
+}
+
+impl From<cli::Parsed> for Config {
+    fn from(parsed: cli::Parsed) -> Config {
+        let cli = parsed.cli;
+        let limit = |number: u64| (number > 0).then_some(number);
+        Config {
+            app: cli.app,
+            host: cli.host,
+            port: cli.port,
+            uds: cli.uds,
+            fd: cli.fd,
+            interface: cli.interface,
+            factory: cli.factory,
+            app_dir: cli.app_dir,
+            lifespan: cli.lifespan,
+            root_path: cli.root_path,
+            backend: cli.backend,
+            model: cli.model,
+            event_loop: cli.event_loop,
+            proxy_headers: !cli.no_proxy_headers,
+            forwarded_allow_ips: cli.forwarded_allow_ips,
+            max_body: limit(cli.max_body),
+            max_head: usize::try_from(cli.max_head).expect("bounded by its parser"),
+            header_timeout: cli.header_timeout,
+            body_timeout: cli.body_timeout,
+            idle_timeout: cli.idle_timeout,
+            drain_timeout: cli.drain_timeout,
+            max_connections: limit(cli.max_connections),
+            max_keepalive_requests: limit(cli.max_keepalive_requests),
+            access_log: cli.access_log,
+            log_level: cli.log_level,
+            date_header: !cli.no_date_header,
+            server_header: !cli.no_server_header,
+            doctor: cli.doctor,
+            sources: parsed.sources,
+        }
+    }
+}
+
+fn seconds<S: Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_f64(time.as_secs_f64())
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, clippy::ref_option)]
+fn zero_for_none<S: Serializer>(limit: &Option<u64>, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_u64(limit.unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests;
