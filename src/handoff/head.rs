@@ -80,7 +80,9 @@ impl RequestHead {
 
     /// Names and values in order.
     pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
-        self.fields.iter().map(|(name, value)| (self.get(*name), self.get(*value)))
+        self.fields
+            .iter()
+            .map(|(name, value)| (self.get(*name), self.get(*value)))
     }
 }
 
@@ -133,4 +135,151 @@ pub struct ResponseHead {
     pub has_date: bool,
     /// The application sent a `server` of its own.
     pub has_server: bool,
+}
+
+/// A response head's fields are at most this many bytes (R7).
+pub const MAX_RESPONSE_FIELDS: usize = 1024 * 1024;
+
+impl ResponseHead {
+    /// A head without fields.
+    ///
+    /// # Errors
+    /// [`BadHead::Status`] unless the status is from 200 to 999: informational responses are the engine's.
+    pub fn new(status: u16) -> Result<Self, BadHead> {
+        if !(200..=999).contains(&status) {
+            return Err(BadHead::Status);
+        }
+        Ok(Self {
+            status,
+            fields: Vec::new(),
+            content_length: None,
+            close: false,
+            has_date: false,
+            has_server: false,
+        })
+    }
+
+    /// Adds a field: the name made lower-case, the value without the spaces and tabs around it, else untouched.
+    ///
+    /// `connection`, `keep-alive` and `transfer-encoding` say how a message travels, which is the engine's business:
+    /// they are checked and dropped, and `close` in `connection` is remembered. A Content-Length that repeats an equal
+    /// one is dropped.
+    ///
+    /// # Errors
+    /// See [`BadHead`]; the head is then as it was before.
+    pub fn push(&mut self, name: &[u8], value: &[u8]) -> Result<(), BadHead> {
+        let value = trim(value);
+        if memchr::memchr3(b'\r', b'\n', 0, value).is_some() {
+            return Err(BadHead::Value);
+        }
+        let before = self.fields.len();
+        // Checked before anything is copied, so that no value, however long, makes the buffer grow past the bound.
+        if name.len().saturating_add(value.len()).saturating_add(4) > MAX_RESPONSE_FIELDS - before {
+            return Err(BadHead::TooLarge);
+        }
+        if before == 0 {
+            self.fields.reserve(128);
+        }
+        // What is no token byte maps to 0; OR-ing a flag finds any without a branch per byte.
+        let mut bad = name.is_empty();
+        self.fields.extend(name.iter().map(|byte| {
+            let lower = TOKEN_LOWER[usize::from(*byte)];
+            bad |= lower == 0;
+            lower
+        }));
+        if bad {
+            self.fields.truncate(before);
+            return Err(BadHead::Name);
+        }
+        match self.note(before, value) {
+            Ok(true) => {
+                self.fields.extend_from_slice(b": ");
+                self.fields.extend_from_slice(value);
+                self.fields.extend_from_slice(b"\r\n");
+                Ok(())
+            }
+            Ok(false) => {
+                self.fields.truncate(before);
+                Ok(())
+            }
+            Err(error) => {
+                self.fields.truncate(before);
+                Err(error)
+            }
+        }
+    }
+
+    /// Takes notice of a field whose lower-case name lies at the end of `fields`, from `start` on. Whether it is kept.
+    fn note(&mut self, start: usize, value: &[u8]) -> Result<bool, BadHead> {
+        match &self.fields[start..] {
+            b"content-length" => {
+                let length = parse_decimal(value).ok_or(BadHead::ContentLength)?;
+                match self.content_length {
+                    None => self.content_length = Some(length),
+                    Some(earlier) if earlier == length => return Ok(false),
+                    Some(_) => return Err(BadHead::ContentLength),
+                }
+            }
+            b"connection" => {
+                self.close |= value
+                    .split(|byte| *byte == b',')
+                    .any(|option| trim(option).eq_ignore_ascii_case(b"close"));
+                return Ok(false);
+            }
+            b"keep-alive" | b"transfer-encoding" => return Ok(false),
+            b"date" => self.has_date = true,
+            b"server" => self.has_server = true,
+            _ => {}
+        }
+        Ok(true)
+    }
+
+    /// Names and values in order.
+    pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        self.fields.split_inclusive(|byte| *byte == b'\n').map(|line| {
+            let colon = memchr::memchr(b':', line).expect("push writes a colon into every line");
+            (&line[..colon], &line[colon + 2..line.len() - 2])
+        })
+    }
+}
+
+/// The lower-case form of each byte of a token (RFC 9110, section 5.6.2), and 0 for bytes that no token has.
+pub(crate) static TOKEN_LOWER: [u8; 256] = token_lower();
+
+const fn token_lower() -> [u8; 256] {
+    let mut table = [0; 256];
+    let others = b"!#$%&'*+-.^_`|~";
+    let mut index = 0;
+    while index < others.len() {
+        table[others[index] as usize] = others[index];
+        index += 1;
+    }
+    let mut byte = 0u8;
+    while byte < 128 {
+        if byte.is_ascii_alphanumeric() {
+            table[byte as usize] = byte.to_ascii_lowercase();
+        }
+        byte += 1;
+    }
+    table
+}
+
+/// Without the spaces and tabs around it (OWS of RFC 9110, section 5.6.3).
+pub(crate) fn trim(mut value: &[u8]) -> &[u8] {
+    while let [b' ' | b'\t', rest @ ..] | [rest @ .., b' ' | b'\t'] = value {
+        value = rest;
+    }
+    value
+}
+
+/// A Content-Length: digits only, no sign, no list; `None` for anything else and for what 64 bits do not hold
+/// (RFC 9110, section 8.6).
+pub(crate) fn parse_decimal(value: &[u8]) -> Option<u64> {
+    if value.is_empty() {
+        return None;
+    }
+    value.iter().try_fold(0u64, |number, byte| {
+        let digit = byte.checked_sub(b'0').filter(|digit| *digit < 10)?;
+        number.checked_mul(10)?.checked_add(u64::from(digit))
+    })
 }
