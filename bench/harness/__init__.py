@@ -1,0 +1,1 @@
+"""The benchmark runner: arms, servers under measurement, load, scenarios and the bars they are held to."""

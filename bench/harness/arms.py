@@ -1,0 +1,57 @@
+"""Which servers are compared, and how each is started. Every arm serves ASGI with one process and one worker."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One server in one configuration."""
+
+    name: str
+    command: list[str]
+    """Started with the environment's python; `{app}` and `{port}` are filled in."""
+    ready_line: bool = False
+    """Whether it says on stderr that it is ready (otherwise it is asked until it answers)."""
+    extra: dict[str, list[str]] = field(default_factory=dict)
+    """More flags for a scenario, by its name."""
+
+    def argv(self, python: str, app: str, port: int, scenario: str) -> list[str]:
+        """The command line for one application on one port."""
+        filled = [part.format(app=app, port=port) for part in self.command]
+        return [python, *filled[:-1], *self.extra.get(scenario, []), filled[-1]]
+
+
+def m0serve(model: str, backend: str) -> Arm:
+    """One of ours."""
+    return Arm(
+        f"m0serve-{model}-{backend}",
+        ["-m", "m0serve", "--host", "127.0.0.1", "--port", "{port}", "--backend", backend, "--model", model, "{app}"],
+        ready_line=True,
+    )
+
+
+def uvicorn(loop: str) -> Arm:
+    """The reference: uvicorn with its fast parser."""
+    return Arm(
+        "uvicorn" if loop == "uvloop" else f"uvicorn-{loop}",
+        ["-m", "uvicorn", "--host", "127.0.0.1", "--port", "{port}", "--loop", loop, "--http", "httptools"]
+        + ["--no-access-log", "--log-level", "error", "{app}"],
+        extra={"idle": ["--timeout-keep-alive", "300"]},
+    )
+
+
+GRANIAN = Arm(
+    "granian",
+    ["-m", "granian", "--host", "127.0.0.1", "--port", "{port}", "--interface", "asgi", "--workers", "1"]
+    + ["--loop", "uvloop", "--http", "1", "--no-ws", "--no-log", "{app}"],
+)
+FASTPYSGI = Arm("fastpysgi", ["-c", "import fastpysgi; fastpysgi.run_from_cli()", "--host", "127.0.0.1"]
+                + ["--port", "{port}", "{app}"])  # fmt: skip
+
+OURS = [m0serve(model, backend) for model in ("inverted", "pump") for backend in ("io_uring", "epoll")]
+UVICORN = uvicorn("uvloop")
+STOCK = uvicorn("asyncio")
+OTHERS = [UVICORN, GRANIAN, FASTPYSGI]
+ALL = [*OURS, *OTHERS, STOCK]

@@ -1,0 +1,68 @@
+"""The bars of bench/bars.json against what was measured.
+
+A bar names a scenario, arms (one, or several of which the best counts), a connection count and a figure (`metric`). It
+holds the figure itself, or its ratio to the same figure of the arm `over` in the same round (`over_cpus`: at that number
+of CPUs), against `at_least` or `at_most`.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+from pathlib import Path
+
+from .scenarios import Record
+
+BARS = Path(__file__).resolve().parent.parent / "bars.json"
+
+
+def load() -> list[Record]:
+    """The bars as written."""
+    bars: list[Record] = json.loads(BARS.read_text())
+    return bars
+
+
+def _rounds(records: list[Record], arm: str, bar: Record, cpus: int | None) -> dict[int, float]:
+    return {
+        record["round"]: record[bar["metric"]]
+        for record in records
+        if record["arm"] == arm
+        and record.get("connections") == bar["connections"]
+        and bar["metric"] in record
+        and (cpus is None or record.get("cpus") == cpus)
+    }
+
+
+def _figure(records: list[Record], arm: str, bar: Record) -> float | None:
+    """One arm's figure: a median over rounds, or the median of the rounds' ratios."""
+    own = _rounds(records, arm, bar, bar.get("cpus"))
+    if not own:
+        return None
+    if "over" not in bar:
+        return statistics.median(own.values())
+    other = _rounds(records, bar["over"], bar, bar.get("over_cpus", bar.get("cpus")))
+    ratios = [own[number] / other[number] for number in own if other.get(number)]
+    return statistics.median(ratios) if ratios else None
+
+
+def judge(bar: Record, scenarios: dict[str, list[Record]]) -> Record:
+    """The bar with `figure`, `arm` and `verdict`: met, missed, or not measured."""
+    records = scenarios.get(bar["scenario"], [])
+    figures = {arm: figure for arm in bar["arms"] if (figure := _figure(records, arm, bar)) is not None}
+    if not figures:
+        return bar | {"verdict": "not measured"}
+    upper = "at_most" in bar
+    # `every` arm has to meet it: then the worst counts instead of the best.
+    pick_low = upper != bar.get("every", False)
+    arm = (min if pick_low else max)(figures, key=lambda name: figures[name])
+    figure = figures[arm]
+    met = figure <= bar["at_most"] if upper else figure >= bar["at_least"]
+    return bar | {"figure": round(figure, 4), "arm": arm, "verdict": "met" if met else "missed"}
+
+
+def line(judged: Record) -> str:
+    """One line for the terminal."""
+    bound = f"<= {judged['at_most']}" if "at_most" in judged else f">= {judged['at_least']}"
+    if judged["verdict"] == "not measured":
+        return f"not measured  {judged['text']} (bar {bound})"
+    return f"{judged['verdict']:12}  {judged['text']}: {judged['figure']:g} (bar {bound}, {judged['arm']})"

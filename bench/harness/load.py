@@ -1,0 +1,88 @@
+"""Load: one run of `wrk` on a CPU of its own, with what the server spent meanwhile."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import time
+from dataclasses import asdict, dataclass
+
+from .client import BROWSER
+from .server import Server
+
+UNITS = {"us": 1.0, "ms": 1e3, "s": 1e6, "m": 60e6}
+
+
+@dataclass
+class Run:
+    """What one run of wrk showed."""
+
+    rate: float
+    """Requests a second."""
+    cores: float
+    """CPU seconds of the server a second."""
+    per_core: float
+    """Requests a CPU second."""
+    p50: float
+    """Microseconds."""
+    p99: float
+    """Microseconds."""
+    max: float
+    """Microseconds."""
+    errors: int
+    """Socket errors and responses that were not 2xx or 3xx."""
+
+    def record(self) -> dict[str, float]:
+        """For JSON."""
+        return {key: round(value, 3) for key, value in asdict(self).items()}
+
+
+def _time(text: str) -> float:
+    match = re.fullmatch(r"([\d.]+)(us|ms|s|m)", text)
+    if match is None:
+        raise ValueError(f"not a duration of wrk: {text!r}")
+    return float(match[1]) * UNITS[match[2]]
+
+
+def parse(text: str) -> tuple[int, float, float, float, float, int]:
+    """Requests, seconds, p50, p99, max (µs) and errors from what `wrk --latency` prints.
+
+    Raises:
+        ValueError: the text is no complete report.
+    """
+    total = re.search(r"(\d+) requests in ([\d.]+)(ms|s|m)", text)
+    p50 = re.search(r"^\s*50%\s+(\S+)", text, re.M)
+    p99 = re.search(r"^\s*99%\s+(\S+)", text, re.M)
+    spread = re.search(r"^\s*Latency\s+\S+\s+\S+\s+(\S+)", text, re.M)
+    if total is None or p50 is None or p99 is None or spread is None:
+        raise ValueError(f"wrk printed no report:\n{text}")
+    errors = 0
+    if sockets := re.search(r"Socket errors: connect (\d+), read (\d+), write (\d+), timeout (\d+)", text):
+        errors += sum(map(int, sockets.groups()))
+    if refused := re.search(r"Non-2xx or 3xx responses: (\d+)", text):
+        errors += int(refused[1])
+    seconds = float(total[2]) * UNITS[total[3]] / 1e6
+    return int(total[1]), seconds, _time(p50[1]), _time(p99[1]), _time(spread[1]), errors
+
+
+def command(port: int, path: str, connections: int, seconds: float, cpu: str = "1") -> list[str]:
+    """The wrk command line: one thread, pinned, browser-like fields."""
+    fields = [part for name, value in BROWSER.items() for part in ("-H", f"{name}: {value}")]
+    # wrk takes whole seconds only.
+    duration = ["-t1", f"-c{connections}", f"-d{max(1, round(seconds))}s", "--latency"]
+    return ["taskset", "-c", cpu, "wrk", *duration, *fields, f"http://127.0.0.1:{port}{path}"]
+
+
+def run(server: Server, path: str, connections: int, seconds: float) -> Run:
+    """Loads a server and measures both sides."""
+    before, start = server.cpu_seconds(), time.perf_counter()
+    done = subprocess.run(command(server.port, path, connections, seconds), check=True, capture_output=True, text=True)
+    spent, wall = server.cpu_seconds() - before, time.perf_counter() - start
+    requests, lasted, p50, p99, most, errors = parse(done.stdout)
+    cores = spent / wall
+    return Run(requests / lasted, cores, requests / spent if spent else 0.0, p50, p99, most, errors)
+
+
+def warm(server: Server, path: str, connections: int) -> None:
+    """A second of load that is not looked at."""
+    subprocess.run(command(server.port, path, connections, 1), check=True, capture_output=True)

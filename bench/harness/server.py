@@ -1,0 +1,141 @@
+"""One server under measurement: started in a process group of its own, pinned, watched through /proc, and stopped."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from .arms import Arm
+from .client import get
+
+BENCH = Path(__file__).resolve().parent.parent
+TICK = os.sysconf("SC_CLK_TCK")
+PAGE = os.sysconf("SC_PAGE_SIZE")
+START_SECONDS = 20.0
+STOP_SECONDS = 15.0
+
+
+class ServerError(Exception):
+    """A server did not start, or did not stop."""
+
+
+def free_port() -> int:
+    """A port that nobody listens on at this moment."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@dataclass
+class Server:
+    """A running server. Figures are sums over its process group, so that helpers and workers count."""
+
+    arm: Arm
+    process: subprocess.Popen[bytes]
+    port: int
+    log: Path
+
+    def members(self) -> list[int]:
+        """Process ids of the group."""
+        found = []
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdigit():
+                try:
+                    if os.getpgid(int(entry.name)) == self.process.pid:
+                        found.append(int(entry.name))
+                except ProcessLookupError:
+                    pass
+        return found
+
+    def worker(self) -> int:
+        """The process that serves: the group's busiest."""
+        return max(self.members(), key=lambda pid: _stat(pid)[0])
+
+    def cpu_seconds(self) -> float:
+        """User and system time of every thread so far."""
+        return sum(_stat(pid)[0] for pid in self.members()) / TICK
+
+    def rss(self) -> int:
+        """Resident bytes."""
+        return sum(_stat(pid)[1] for pid in self.members()) * PAGE
+
+    def threads(self) -> int:
+        """Threads of the process that serves."""
+        return _stat(self.worker())[2]
+
+    def descriptors(self) -> int:
+        """Open descriptors of the process that serves."""
+        return len(os.listdir(f"/proc/{self.worker()}/fd"))
+
+    def stop(self) -> None:
+        """SIGTERM to its main process, then SIGKILL to the group."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+            try:
+                self.process.wait(STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                print(f"  note: {self.arm.name} did not end within {STOP_SECONDS:.0f} s of SIGTERM and was killed")
+        try:
+            os.killpg(self.process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        self.process.wait()
+
+
+def _stat(pid: int) -> tuple[int, int, int]:
+    """Clock ticks, resident pages and threads of one process (proc(5)); zeros when it has gone."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return 0, 0, 0
+    return int(fields[11]) + int(fields[12]), int(fields[21]), int(fields[17])
+
+
+def _answers(port: int) -> bool:
+    try:
+        get(port, "/")
+    except OSError:
+        return False
+    return True
+
+
+def _wait_until_ready(server: Server) -> None:
+    deadline = time.monotonic() + START_SECONDS
+    while time.monotonic() < deadline:
+        if server.process.poll() is not None:
+            break
+        said = not server.arm.ready_line or f":{server.port}".encode() in server.log.read_bytes()
+        if said and _answers(server.port):
+            return
+        time.sleep(0.02)
+    tail = server.log.read_text(errors="replace")[-2000:]
+    server.stop()
+    raise ServerError(f"{server.arm.name} did not become ready:\n{tail}")
+
+
+@contextmanager
+def serving(arm: Arm, python: str, app: str, scenario: str, cpus: str = "0") -> Iterator[Server]:
+    """Starts an arm on its CPUs and stops it at the end."""
+    port = free_port()
+    argv = ["taskset", "-c", cpus, *arm.argv(python, app, port, scenario)]
+    with tempfile.TemporaryDirectory() as folder:
+        log = Path(folder) / "log"
+        with log.open("wb") as output:
+            process = subprocess.Popen(
+                argv, cwd=BENCH, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
+            )
+        server = Server(arm, process, port, log)
+        _wait_until_ready(server)
+        try:
+            yield server
+        finally:
+            server.stop()
