@@ -93,6 +93,18 @@ pub struct Chunk {
 }
 
 impl Chunk {
+    /// Names bytes in the memory of a backend that is not in this crate (a scripted one, say). Not zero bytes.
+    pub fn new(buffer: u32, len: u32) -> Chunk {
+        debug_assert!(len > 0, "an end of file is no chunk");
+        Chunk { buffer, len }
+    }
+
+    /// Which buffer; only the backend that made the chunk can tell what it means.
+    #[must_use]
+    pub fn buffer(&self) -> u32 {
+        self.buffer
+    }
+
     /// Bytes received; never zero.
     #[must_use]
     #[allow(clippy::len_without_is_empty)]
