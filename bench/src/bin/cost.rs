@@ -39,7 +39,7 @@ fn replay(stream: &str, deliveries: u64, connections: u32) -> Result<String, Str
     let recorded = std::fs::read(stream).map_err(|error| format!("{stream}: {error}"))?;
     let (scripted, gauge) = Scripted::new(recorded, connections, deliveries).map_err(|error| error.to_string())?;
     let clock = Clock::new();
-    let log = Logger::new(LogLevel::Warning, false, clock.clone());
+    let log = Logger::new(LogLevel::Warn, false, clock.clone());
     let mut host = Host::new(Engine::new(Box::new(scripted), Settings::default(), clock, log));
     let tally = host.run().map_err(|error| error.to_string())?;
     let progress = gauge.read();

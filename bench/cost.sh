@@ -1,0 +1,51 @@
+#!/usr/bin/env bash
+# Instructions a request, without noise: replays each recorded stream under callgrind with N and with 2N requests and
+# takes the difference, so that starting up costs nothing. Compare two commits by running it on both.
+# --stream NAME (one of bench/streams), --requests N, --annotate (where the instructions go), --max N (exit 1 above it).
+set -euo pipefail
+. "$(dirname "$0")/../ci/common.sh"
+
+requests=2000 only='' annotate='' most=''
+while [ $# -gt 0 ]; do
+    case $1 in
+        --requests) requests=$2; shift ;;
+        --stream) only=$2; shift ;;
+        --max) most=$2; shift ;;
+        --annotate) annotate=yes ;;
+        *) fail "unknown argument $1" ;;
+    esac
+    shift
+done
+if ! command -v valgrind >/dev/null 2>&1; then
+    echo "installing valgrind"
+    apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq valgrind libc6-dbg </dev/null >/dev/null
+fi
+
+target=${CARGO_TARGET_DIR:-$root/target}
+cargo build --quiet --release -p m0-bench --bin cost
+out=$build/cost
+mkdir -p "$out"
+
+# Instructions of one replay of $1 with $2 requests.
+count() {
+    local file=$out/$(basename "$1" .http).$2
+    valgrind --tool=callgrind --callgrind-out-file="$file" "$target/release/cost" "$1" "$2" >"$file.log" 2>&1 ||
+        { cat "$file.log" >&2; return 1; }
+    sed -n 's/^\(summary\|totals\): \([0-9]*\).*/\2/p' "$file" | head -n 1
+}
+
+status=0
+printf '%-14s %12s\n' stream 'instr/request'
+for stream in bench/streams/*.http; do
+    name=$(basename "$stream" .http)
+    if [ -n "$only" ] && [ "$only" != "$name" ]; then continue; fi
+    once=$(count "$stream" "$requests")
+    twice=$(count "$stream" $((2 * requests)))
+    each=$(((twice - once) / requests))
+    printf '%-14s %12d\n' "$name" "$each"
+    if [ -n "$most" ] && [ "$each" -gt "$most" ]; then echo "$name is above $most"; status=1; fi
+    if [ -n "$annotate" ]; then
+        callgrind_annotate --inclusive=no --threshold=95 "$out/$name.$((2 * requests))" | sed -n '/^Ir/,$p' | head -n 40
+    fi
+done
+exit "$status"
