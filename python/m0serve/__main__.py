@@ -1,0 +1,51 @@
+"""The command line: ``m0serve [OPTIONS] [APP]`` and ``python -m m0serve``."""
+
+from __future__ import annotations
+
+import platform
+import sys
+
+from m0serve import _loops
+from m0serve._init import split_from_init
+from m0serve._load import load
+from m0serve._native import Config, Exit
+from m0serve._report import show
+from m0serve._server import Server, report_exit, run_process
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Runs the command line and returns the exit code."""
+    try:
+        config = Config.parse(sys.argv[1:] if argv is None else argv)
+        if config.doctor:
+            return _doctor(config)
+        split_from_init()
+        return run_process(Server._from_config(config, None))
+    except Exit as end:
+        return report_exit(end)
+    except KeyboardInterrupt:
+        return 130  # while the application was imported: nothing had started
+
+
+def _doctor(config: Config) -> int:
+    """Prints the configuration that would be served; imports the application, since its interface is asked for."""
+    interface = loop_name = refusal = None
+    try:
+        loop_name = _loops.resolve(config.loop)
+        interface = load(config)[1] if config.app is not None else "asgi"
+    except Exit as end:
+        refusal = end
+        if end.__cause__ is not None:
+            show(end.__cause__)
+    text, code = config.report(
+        interface=interface,
+        loop_name=loop_name,
+        interpreter=f"{platform.python_implementation()} {platform.python_version()}",
+        refusal=refusal,
+    )
+    print(text)
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

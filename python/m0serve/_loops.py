@@ -1,0 +1,27 @@
+"""The asyncio loops: which one is asked for, whether it is installed, and how it is made."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+from typing import cast
+
+from m0serve._native import Exit, Service
+
+
+def resolve(name: str) -> str:
+    """The loop that runs for a value of ``--loop``; raises :class:`Exit` (78) when its package is missing."""
+    if name in ("auto", "asyncio"):
+        return "asyncio"  # the only one that waits on a selector of ours
+    try:
+        importlib.import_module(name)
+    except ImportError as error:
+        raise Exit(78, f"--loop {name}: {error}; pip install {name}, or use --loop asyncio") from None
+    return name
+
+
+def make(name: str, service: Service) -> asyncio.AbstractEventLoop:
+    """Makes the loop that :func:`resolve` named. It belongs to the calling thread."""
+    if name == "asyncio":
+        return asyncio.SelectorEventLoop(service.selector())
+    return cast(asyncio.AbstractEventLoop, importlib.import_module(name).new_event_loop())

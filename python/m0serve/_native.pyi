@@ -1,0 +1,101 @@
+"""The native module: configuration, and the service that listens and calls the application."""
+
+import asyncio
+import selectors
+from collections.abc import Callable
+from typing import Any, final
+
+__version__: str
+
+@final
+class Exit(Exception):
+    """Why the process should end."""
+
+    def __new__(cls, code: int, message: str, to_stdout: bool = False) -> Exit: ...
+    @property
+    def code(self) -> int:
+        """0 for help and version, 2 usage, 1 start-up failure, 78 what cannot be run here."""
+    @property
+    def message(self) -> str:
+        """One sentence that names the fix."""
+    @property
+    def to_stdout(self) -> bool:
+        """Whether the message goes to stdout (help and version)."""
+
+@final
+class Config:
+    """The checked configuration of one server."""
+
+    @staticmethod
+    def parse(argv: list[str]) -> Config:
+        """Parses a command line without the program's name; raises Exit."""
+    @staticmethod
+    def from_options(options: dict[str, object]) -> Config:
+        """Takes options by their names in Python; raises Exit, or TypeError for a value of no fitting type."""
+    def check(self) -> None:
+        """Raises Exit (78) for what is not built."""
+    def report(
+        self, *, interface: str | None, loop_name: str | None, interpreter: str, refusal: Exit | None
+    ) -> tuple[str, int]:
+        """The report of --doctor as JSON, and the exit code."""
+    @property
+    def app(self) -> str | None: ...
+    @property
+    def interface(self) -> str: ...
+    @property
+    def factory(self) -> bool: ...
+    @property
+    def app_dir(self) -> str | None: ...
+    @property
+    def lifespan(self) -> str: ...
+    @property
+    def root_path(self) -> str: ...
+    @property
+    def backend(self) -> str: ...
+    @property
+    def model(self) -> str: ...
+    @property
+    def loop(self) -> str: ...
+    @property
+    def drain_timeout(self) -> float: ...
+    @property
+    def access_log(self) -> bool: ...
+    @property
+    def log_level(self) -> str: ...
+    @property
+    def doctor(self) -> bool: ...
+
+@final
+class Service:
+    """Backend, engine and host of one server. All calls are made by the thread that made it."""
+
+    def __new__(cls, config: Config, app: object) -> Service: ...
+    def bind(self) -> None:
+        """Binds, without listening yet; raises OSError with one sentence."""
+    def resolved(self) -> dict[str, str]:
+        """backend, model, interface, loop and the reason for the backend."""
+    def selector(self) -> selectors.BaseSelector:
+        """The selector that asyncio waits on."""
+    def start(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        state: dict[str, Any] | None,
+        on_failure: Callable[[BaseException], None],
+    ) -> str:
+        """Listens, and returns the ready line. ``on_failure`` gets an application's SystemExit or KeyboardInterrupt."""
+    def drain(self) -> asyncio.Future[None]:
+        """Accepts no more; the future is done when nothing is in flight."""
+    def stop_now(self) -> None:
+        """Closes every connection."""
+    def abandoned(self) -> list[str]:
+        """What is in flight, such as ``GET /slow``."""
+    def tasks(self) -> list[asyncio.Task[Any]]:
+        """Tasks of requests that still run."""
+    def stats(self) -> dict[str, int]:
+        """requests, connections and what else is counted."""
+    @property
+    def address(self) -> str: ...
+    @property
+    def failure(self) -> BaseException | None: ...
+    def close(self) -> None:
+        """Gives everything back; after the loop is closed."""

@@ -1,0 +1,73 @@
+"""What is said on stderr by the Python side: sentences of ours, and tracebacks of the application's."""
+
+from __future__ import annotations
+
+import os
+import select
+import sys
+import traceback
+from contextlib import suppress
+from typing import TextIO
+
+_OURS = os.path.dirname(os.path.abspath(__file__)) + os.sep
+
+
+def say(sentence: str) -> None:
+    """Writes one line of ours."""
+    _write(sys.stderr, f"m0serve: {sentence}\n")
+
+
+def say_plain(line: str) -> None:
+    """Writes a line that needs no name in front of it."""
+    _write(sys.stderr, f"{line}\n")
+
+
+def show(error: BaseException) -> None:
+    """Writes the application's traceback: every frame of it, and none of ours or of the import machinery's."""
+    _write(sys.stderr, "".join(_trimmed(error).format()))
+
+
+def flush() -> None:
+    """Hands on what Python still buffers, before an end that would lose it."""
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None and _takes_bytes(stream):
+            with suppress(OSError, ValueError):
+                stream.flush()
+
+
+def _trimmed(error: BaseException) -> traceback.TracebackException:
+    whole = traceback.TracebackException.from_exception(error)
+    waiting = [whole]
+    seen: set[int] = set()
+    while waiting:
+        part = waiting.pop()
+        if id(part) in seen:
+            continue
+        seen.add(id(part))
+        frames = [frame for frame in part.stack or () if not _is_ours(frame.filename)]
+        # Without any frame of the application's own (a syntax error in its module) the bare error says it all.
+        part.stack = traceback.StackSummary.from_list(frames) if frames else None  # type: ignore[assignment]
+        waiting += [other for other in (part.__cause__, part.__context__, *(part.exceptions or ())) if other]
+    return whole
+
+
+def _is_ours(filename: str) -> bool:
+    return filename.startswith((_OURS, "<frozen importlib")) or filename.endswith(f"importlib{os.sep}__init__.py")
+
+
+def _write(stream: TextIO | None, text: str) -> None:
+    # A closed stderr has nobody to tell; one whose reader does not read must not hold a drain up (R11).
+    if stream is not None and _takes_bytes(stream):
+        with suppress(OSError, ValueError):
+            stream.write(text)
+            stream.flush()
+
+
+def _takes_bytes(stream: TextIO) -> bool:
+    try:
+        descriptor = stream.fileno()
+        poll = select.poll()
+        poll.register(descriptor, select.POLLOUT)
+        return bool(poll.poll(0))
+    except (AttributeError, OSError, ValueError):
+        return True  # not a descriptor: an object of a test or a notebook

@@ -1,0 +1,332 @@
+"""The life of a server: load, bind, start up, serve, drain, shut down. R11: no step waits without a limit."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import sys
+import threading
+from collections.abc import Iterable
+from contextlib import nullcontext, suppress
+from typing import Any, Unpack
+
+from m0serve import _loops
+from m0serve._lifespan import Lifespan
+from m0serve._load import check, load
+from m0serve._native import Config, Exit, Service
+from m0serve._report import say, say_plain, show
+from m0serve._signals import Signals, Watchdog, end_now
+from m0serve._types import ASGIApplication, Options
+
+# After the drain time-out: seconds for cancelled tasks and for the lifespan's shutdown, and for all of it. With the
+# default drain time-out of 8 s everything is over before the 10 s after which `docker stop` kills.
+GRACE = 0.5
+LAST = 1.5
+
+
+class Server:
+    """One server, for an application or an import string such as ``"main:app"``.
+
+    :meth:`run` serves in the calling thread until a signal (on the main thread only) or :meth:`stop`. A server never
+    ends the process; :func:`run` and the command line do where something does not end by itself.
+    """
+
+    def __init__(self, app: str | ASGIApplication, **options: Unpack[Options]) -> None:
+        """Checks the options; raises :class:`Exit` (2) for one that does not fit."""
+        given: dict[str, Any] = dict(options)
+        if isinstance(app, str):
+            given["app"] = app
+        self._set_up(Config.from_options(given), None if isinstance(app, str) else app)
+
+    @classmethod
+    def _from_config(cls, config: Config, app: ASGIApplication | None) -> Server:
+        server = cls.__new__(cls)
+        server._set_up(config, app)
+        return server
+
+    def _set_up(self, config: Config, app: ASGIApplication | None) -> None:
+        #: Set once requests are accepted.
+        self.started = threading.Event()
+        #: What did not end within the drain time-out and still runs.
+        self.hung: list[str] = []
+        self._config = config
+        self._app = app
+        self._service: Service | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._lock = threading.Lock()
+        self._ran = False
+        self._stop_asked = False
+        self._stopping: asyncio.Event | None = None
+        self._failure: BaseException | None = None
+        # Only where the process is ours to end.
+        self._watchdog: Watchdog | None = None
+
+    @property
+    def address(self) -> str:
+        """Where the server listens: ``127.0.0.1:8000``, or the path of a UNIX socket; empty before it is bound."""
+        return self._service.address if self._service is not None else ""
+
+    def resolved(self) -> dict[str, str]:
+        """What ``auto`` became: backend, model, interface and loop; empty before :meth:`run`."""
+        return self._service.resolved() if self._service is not None else {}
+
+    def stats(self) -> dict[str, int]:
+        """Counts of requests and connections; empty before :meth:`run`."""
+        return self._service.stats() if self._service is not None else {}
+
+    def stop(self) -> None:
+        """Begins the drain, as SIGTERM does; from any thread, at any time, also before :meth:`run`."""
+        with self._lock:
+            self._stop_asked = True
+            loop = self._loop
+        if loop is not None:
+            with suppress(RuntimeError):  # closed meanwhile: it has stopped
+                loop.call_soon_threadsafe(self._begin_stop)
+
+    def run(self) -> int:
+        """Serves until it is stopped, and returns the exit code: 0, 1, 2 or 78, or what the application asked for."""
+        with self._lock:
+            if self._ran:
+                raise RuntimeError("a Server runs once; make another one")
+            self._ran = True
+        try:
+            return self._run()
+        except Exit as end:
+            return report_exit(end)
+
+    def _run(self) -> int:
+        config = self._config
+        config.check()
+        loop_name = _loops.resolve(config.loop)
+        app = self._find_app()
+        self._service = service = Service(config, app)
+        try:
+            try:
+                service.bind()
+            except OSError as error:
+                raise Exit(1, str(error)) from None
+            loop = _loops.make(loop_name, service)
+            try:
+                return self._drive(loop, app)
+            finally:
+                with self._lock:
+                    self._loop = None
+                asyncio.set_event_loop(None)
+                loop.close()
+        finally:
+            # Last: with asyncio the loop waits on the service's backend for as long as it is open.
+            service.close()
+
+    def _find_app(self) -> Any:
+        if self._app is not None:
+            check(self._config, self._app, "the application")
+            return self._app
+        if self._config.app is not None:
+            return load(self._config)[0]
+        from m0serve.demo import make_app
+
+        return make_app(self)
+
+    def _drive(self, loop: asyncio.AbstractEventLoop, app: Any) -> int:
+        asyncio.set_event_loop(loop)
+        with self._lock:
+            self._loop = loop
+        # A task of its own rather than run_forever: it is the root task that anyio looks for.
+        main = loop.create_task(self._main(loop, app), name="m0serve")
+        while True:
+            try:
+                code = loop.run_until_complete(main)
+                break
+            except (SystemExit, KeyboardInterrupt) as error:
+                if main.done():
+                    raise
+                # From a task or callback of the application: the loop has stopped, and now drains.
+                self._fail(error)
+        return code if self._failure is None else _code_of(self._failure)
+
+    async def _main(self, loop: asyncio.AbstractEventLoop, app: Any) -> int:
+        assert self._service is not None
+        self._stopping = asyncio.Event()
+        if self._stop_asked:
+            self._stopping.set()
+        on_main_thread = threading.current_thread() is threading.main_thread()
+        with self._signals(loop) if on_main_thread else nullcontext():
+            lifespan = Lifespan(app, self._config.lifespan, verbose=self._config.log_level == "debug")
+            code = 0
+            try:
+                if await self._start_up(loop, lifespan) and not self._stopping.is_set():
+                    ready = self._service.start(loop, lifespan.state, self._fail)
+                    say_plain(ready)
+                    self.started.set()
+                    await self._stopping.wait()
+            except Exit as end:
+                code = report_exit(end)
+            except (SystemExit, KeyboardInterrupt) as error:
+                self._fail(error)
+            await self._shut_down(loop, lifespan)
+            return code
+
+    async def _start_up(self, loop: asyncio.AbstractEventLoop, lifespan: Lifespan) -> bool:
+        """Runs the lifespan's start-up; a stop meanwhile gives it the drain time-out to come to an end."""
+        assert self._stopping is not None
+        starting = loop.create_task(lifespan.start_up(), name="m0serve start-up")
+        stopping = loop.create_task(self._stopping.wait(), name="m0serve stop")
+        await asyncio.wait((starting, stopping), return_when=asyncio.FIRST_COMPLETED)
+        stopping.cancel()
+        if not starting.done():
+            await asyncio.wait((starting,), timeout=self._config.drain_timeout)
+        if not starting.done():
+            say("the application's start-up did not end within the drain time-out and is cancelled")
+            starting.cancel()
+            return False
+        starting.result()
+        return True
+
+    async def _shut_down(self, loop: asyncio.AbstractEventLoop, lifespan: Lifespan) -> None:
+        """Everything between the stop and the end of the loop, in the drain time-out and a little more."""
+        deadline = loop.time() + self._config.drain_timeout
+        if self.started.is_set():
+            await self._drain(loop, deadline)
+        await self._stop_lifespan(loop, lifespan, max(deadline, loop.time() + GRACE))
+        mine = asyncio.current_task()
+        rest = [task for task in asyncio.all_tasks(loop) if task is not mine and not self._is_known_hung(task)]
+        await self._cancel(loop, rest, loop.time() + GRACE)
+        limit = max(deadline, loop.time() + GRACE)
+        await self._finish(loop, loop.shutdown_asyncgens(), limit, "an asynchronous generator")
+        await self._finish(loop, loop.shutdown_default_executor(), limit, "a thread of the loop's executor")
+
+    async def _drain(self, loop: asyncio.AbstractEventLoop, deadline: float) -> None:
+        """Waits for what is in flight and for background tasks; names and cancels what is left."""
+        assert self._service is not None
+        service = self._service
+        drained = service.drain()
+        await asyncio.wait((drained,), timeout=max(0.0, deadline - loop.time()))
+        while (tasks := _running(service.tasks())) and (left := deadline - loop.time()) > 0:
+            await asyncio.wait(tasks, timeout=left)
+        if drained.done() and not tasks:
+            return
+        names = service.abandoned() or [task.get_name() for task in tasks] or ["connections that did not close"]
+        say(f"the drain time-out of {self._config.drain_timeout:g} s is over; abandoned: {', '.join(names)}")
+        service.stop_now()
+        await self._cancel(loop, tasks, loop.time() + GRACE)
+
+    async def _stop_lifespan(self, loop: asyncio.AbstractEventLoop, lifespan: Lifespan, limit: float) -> None:
+        shutdown = loop.create_task(lifespan.shut_down(), name="m0serve shutdown")
+        await asyncio.wait((shutdown,), timeout=max(0.0, limit - loop.time()))
+        if not shutdown.done():
+            say("the application's shutdown did not end within the drain time-out and is cancelled")
+            shutdown.cancel()
+        if lifespan.ended_by is not None and self._failure is None:
+            self._failure = lifespan.ended_by
+        await self._cancel(loop, lifespan.cancel(), loop.time() + GRACE)
+
+    async def _cancel(self, loop: asyncio.AbstractEventLoop, tasks: Iterable[asyncio.Task[Any]], limit: float) -> None:
+        """Cancels tasks; those that go on all the same are named and left."""
+        waiting = _running(tasks)
+        for task in waiting:
+            task.cancel()
+        if not waiting:
+            return
+        done, pending = await asyncio.wait(waiting, timeout=max(0.0, limit - loop.time()))
+        for task in done:
+            if not task.cancelled() and (error := task.exception()) is not None:
+                say(f"error: the task {task.get_name()} raised while it was cancelled")
+                show(error)
+        self._hang(f"the task {task.get_name()} does not end when it is cancelled" for task in pending)
+
+    async def _finish(self, loop: asyncio.AbstractEventLoop, step: Any, limit: float, what: str) -> None:
+        task = loop.create_task(step, name=f"m0serve end of {what}")
+        _, pending = await asyncio.wait((task,), timeout=max(0.0, limit - loop.time()))
+        if pending:
+            self._hang((f"{what} does not end",))
+
+    def _hang(self, what: Iterable[str]) -> None:
+        for line in what:
+            self.hung.append(line)
+
+    def _is_known_hung(self, task: asyncio.Task[Any]) -> bool:
+        return any(f"the task {task.get_name()} " in line for line in self.hung)
+
+    def _begin_stop(self) -> None:
+        """In the loop's thread."""
+        self._stop_asked = True
+        self._arm()
+        if self._stopping is not None:
+            self._stopping.set()
+
+    def _fail(self, error: BaseException) -> None:
+        """Stops because the application raised SystemExit or KeyboardInterrupt."""
+        if self._failure is None:
+            self._failure = error
+        self._begin_stop()
+
+    def _arm(self) -> None:
+        if self._watchdog is not None:
+            self._watchdog.arm(self._config.drain_timeout + LAST, 0)
+
+    def _signals(self, loop: asyncio.AbstractEventLoop) -> Signals:
+        return Signals(loop, first=self._arm, wake=self._begin_stop, second=self._second_signal)
+
+    def _second_signal(self, number: int) -> None:
+        names: list[str] = []
+        # The engine may be in the middle of a turn; then there are no names, and the end comes all the same.
+        with suppress(BaseException):
+            names = self._service.abandoned() if self._service is not None else []
+        end_now(128 + number, f"a second signal ended the server at once; abandoned: {', '.join(names) or 'nothing'}")
+
+
+def run(app: str | ASGIApplication, **options: Unpack[Options]) -> None:
+    """Serves an application until it is stopped; raises SystemExit with the exit code when that is not 0.
+
+    On the main thread, SIGTERM and SIGINT stop it, and where something of the application does not end within the
+    drain time-out the process ends here, without finalizing the interpreter under it. Elsewhere it returns.
+    """
+    try:
+        server = Server(app, **options)
+    except Exit as end:
+        sys.exit(report_exit(end))
+    on_main_thread = threading.current_thread() is threading.main_thread()
+    code = run_process(server, leave=False) if on_main_thread else server.run()
+    if code != 0:
+        sys.exit(code)
+
+
+def run_process(server: Server, *, leave: bool = True) -> int:
+    """Runs a server in a process that may be ended for it. With ``leave`` nothing but the process's end follows."""
+    watchdog = server._watchdog = Watchdog()
+    code = server.run()
+    if server.hung:
+        end_now(code, f"the drain time-out is over and {'; '.join(server.hung)}")
+    if leave:
+        # From here the interpreter waits for threads, which may be in views. What comes after that wait is not limited:
+        # the application's own functions at exit.
+        watchdog.arm(server._config.drain_timeout + LAST, code)
+        atexit.register(watchdog.disarm)
+    else:
+        watchdog.disarm()
+    return code
+
+
+def report_exit(end: Exit) -> int:
+    """Writes what an :class:`Exit` says, with the application's traceback where it has one, and returns its code."""
+    if end.to_stdout:
+        print(end.message)
+    else:
+        say(end.message)
+    if end.__cause__ is not None:
+        show(end.__cause__)
+    return end.code
+
+
+def _running(tasks: Iterable[asyncio.Task[Any]]) -> list[asyncio.Task[Any]]:
+    return [task for task in tasks if not task.done()]
+
+
+def _code_of(failure: BaseException) -> int:
+    if isinstance(failure, KeyboardInterrupt):
+        return 130
+    code = failure.code if isinstance(failure, SystemExit) else 1
+    if code is None or isinstance(code, int):
+        return code or 0
+    say_plain(str(code))
+    return 1

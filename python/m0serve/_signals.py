@@ -1,0 +1,113 @@
+"""Signals, and the end of a process that does not end by itself.
+
+The first SIGTERM or SIGINT begins the drain, the second ends the process at once. Both are seen while the application
+keeps the loop busy too: asyncio's own handlers would wait for the loop, so a handler of ours runs between two of the
+application's instructions, beside the loop's.
+"""
+
+from __future__ import annotations
+
+import _thread
+import asyncio
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from types import FrameType, TracebackType
+from typing import Any, NoReturn
+
+from m0serve._report import flush, say
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+def end_now(code: int, why: str) -> NoReturn:
+    """Ends the process without finalizing an interpreter that still has application code in flight."""
+    say(why)
+    flush()
+    os._exit(code)
+
+
+class Watchdog:
+    """Ends the process some seconds after it was armed, unless it is disarmed before.
+
+    It is a thread only while it is armed: an idle server has no thread of this kind. Starting one takes no lock of
+    Python's, so that a signal handler may do it.
+    """
+
+    def __init__(self) -> None:
+        self._disarmed: _thread.LockType | None = None
+
+    def arm(self, seconds: float, code: int) -> None:
+        """Starts the time; what was armed before stays as it was."""
+        if self._disarmed is None:
+            self._disarmed = _thread.allocate_lock()
+            self._disarmed.acquire()
+            _thread.start_new_thread(self._watch, (self._disarmed, seconds, code, threading.get_ident()))
+
+    def disarm(self) -> None:
+        """Stops the time."""
+        if self._disarmed is not None and self._disarmed.locked():
+            self._disarmed.release()
+
+    @staticmethod
+    def _watch(disarmed: _thread.LockType, seconds: float, code: int, watched: int) -> None:
+        if not disarmed.acquire(timeout=seconds):
+            end_now(code, f"the drain time-out is over and the process does not end; {_busy(watched)}")
+
+
+def _busy(watched: int) -> str:
+    """What keeps the process: threads that would be waited for, or else where the watched thread is."""
+    names = [
+        thread.name for thread in threading.enumerate() if not thread.daemon and thread is not threading.main_thread()
+    ]
+    frame = sys._current_frames().get(watched)
+    # The interpreter's own wait for threads at its end is no news; the threads are.
+    while frame is not None and frame.f_code.co_filename == threading.__file__:
+        frame = frame.f_back
+    place = f"{frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_name}" if frame is not None else ""
+    parts = [f"the application is at {place}"] if place else []
+    parts += [f"threads still run: {', '.join(names)}"] if names else []
+    return " and ".join(parts) or "it is held up in native code"
+
+
+class Signals:
+    """While entered, on the main thread: the first signal calls ``first`` and, from the loop, ``wake``."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        first: Callable[[], None],
+        wake: Callable[[], None],
+        second: Callable[[int], None],
+    ) -> None:
+        self._loop = loop
+        self._first = first
+        self._wake = wake
+        self._second = second
+        self._seen = False
+        self._before: dict[signal.Signals, Any] = {}
+
+    def __enter__(self) -> None:
+        for number in SIGNALS:
+            self._before[number] = signal.getsignal(number)
+            # The loop's handler brings the wake-up descriptor, by which a waiting loop notices a signal.
+            self._loop.add_signal_handler(number, self._wake)
+            signal.signal(number, self._handle)
+            signal.siginterrupt(number, False)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for number, before in self._before.items():
+            self._loop.remove_signal_handler(number)
+            # None: a handler that was not set from Python cannot be put back from Python.
+            signal.signal(number, signal.SIG_DFL if before is None else before)
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        if self._seen:
+            self._second(number)
+        self._seen = True
+        self._first()
