@@ -1,0 +1,84 @@
+"""Handlers about threads beside the loop, and about what the process holds."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from .core import Receive, Scope, Send, note, query, reply_json, route
+
+POOL = ThreadPoolExecutor(8, thread_name_prefix="probe")
+
+
+@route("to-thread")
+async def to_thread(scope: Scope, receive: Receive, send: Send) -> None:
+    """Work in asyncio's default executor, then in one of the application's own."""
+    name = await asyncio.to_thread(lambda: threading.current_thread().name)
+    loop = asyncio.get_running_loop()
+    other = await loop.run_in_executor(POOL, lambda: threading.current_thread().name)
+    await reply_json(send, [name.split("_")[0], other.split("_")[0], threading.current_thread().name])
+
+
+@route("executor-rate")
+async def executor_rate(scope: Scope, receive: Receive, send: Send) -> None:
+    """How many round trips through the executor `callers` callers make in `s` seconds, and how long each took."""
+    loop = asyncio.get_running_loop()
+    end = time.monotonic() + float(query(scope)["s"])
+    took: list[float] = []
+
+    async def caller() -> None:
+        while (began := time.monotonic()) < end:
+            await loop.run_in_executor(POOL, time.monotonic)
+            took.append(time.monotonic() - began)
+
+    note(scope, "started")
+    await asyncio.gather(*[caller() for _ in range(int(query(scope)["callers"]))])
+    took.sort()
+    await reply_json(send, {"calls": len(took), "p99": took[len(took) * 99 // 100], "max": took[-1]})
+
+
+@route("thread-progress")
+async def thread_progress(scope: Scope, receive: Receive, send: Send) -> None:
+    """A thread that computes for `s` seconds of its own time: the longest it was kept waiting for the interpreter."""
+
+    def work() -> Any:
+        gaps, last = [], time.monotonic()
+        end = last + float(query(scope)["s"])
+        rounds = 0
+        while last < end:
+            sum(range(200))
+            now = time.monotonic()
+            gaps.append(now - last)
+            last = now
+            rounds += 1
+        return {"rounds": rounds, "longest": max(gaps)}
+
+    note(scope, "started")
+    await reply_json(send, await asyncio.to_thread(work))
+
+
+@route("holdings")
+async def holdings(scope: Scope, receive: Receive, send: Send) -> None:
+    """What the process holds: Python objects after a full collection, references, threads, tasks, descriptors."""
+    gc.collect()
+    gc.collect()
+    counts: dict[str, int] = {}
+    for thing in gc.get_objects():
+        name = type(thing).__name__
+        counts[name] = counts.get(name, 0) + 1
+    blocks = sys.getallocatedblocks()
+    shown = {
+        "objects": sum(counts.values()),
+        "blocks": blocks,
+        "threads": threading.active_count(),
+        "tasks": len(asyncio.all_tasks()),
+        "fds": len(os.listdir("/proc/self/fd")),
+        "top": dict(sorted(counts.items(), key=lambda item: -item[1])[:40]),
+    }
+    await reply_json(send, shown)

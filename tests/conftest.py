@@ -1,0 +1,114 @@
+"""Every test that asks for `target`, `servers` or `probe` runs once for each model on each backend.
+
+python -m pytest tests                             all of them
+python -m pytest tests --only inverted-epoll       one (repeatable)
+python -m pytest tests --against uvicorn           the same tests against uvicorn: what fails there and is not
+                                                   marked `beyond_uvicorn` is an error of the test
+"""
+
+from __future__ import annotations
+
+import sys
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from harness.server import Server, Servers, Target
+from harness.targets import BASE, UVICORN, UVLOOP, missing
+
+_skipped: dict[str, str] = {}
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """The two switches above."""
+    parser.addoption("--against", default="m0serve", choices=["m0serve", "uvicorn"])
+    parser.addoption("--only", action="append", default=[], metavar="TARGET")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Our markers."""
+    config.addinivalue_line("markers", "uvloop: also runs with --loop uvloop")
+    config.addinivalue_line("markers", "beyond_uvicorn(why): uvicorn does not do this")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """The matrix."""
+    if "target" not in metafunc.fixturenames:
+        return
+    targets = list(BASE)
+    if metafunc.definition.get_closest_marker("uvloop"):
+        targets += UVLOOP
+    if metafunc.config.getoption("--against") == "uvicorn":
+        targets = list(UVICORN)
+    if only := metafunc.config.getoption("--only"):
+        targets = [target for target in targets if target.label in only]
+    metafunc.parametrize("target", targets, ids=[target.label for target in targets], indirect=True, scope="session")
+
+
+@pytest.fixture(scope="session")
+def target(request: pytest.FixtureRequest) -> Target:
+    """The model, backend and loop under test."""
+    chosen: Target = request.param
+    if why := missing(chosen):
+        _skipped[chosen.label] = why
+        pytest.skip(why)
+    return chosen
+
+
+@pytest.fixture(autouse=True)
+def _uvicorn_is_not_enough(request: pytest.FixtureRequest) -> None:
+    marker = request.node.get_closest_marker("beyond_uvicorn")
+    if marker and request.config.getoption("--against") == "uvicorn":
+        pytest.skip(f"uvicorn: {marker.args[0]}")
+
+
+@pytest.fixture(scope="session")
+def servers(target: Target) -> Iterator[Servers]:
+    """The servers that the tests of one target share; how they lived is judged at the end."""
+    shared = Servers(target)
+    yield shared
+    if faults := shared.close():
+        pytest.fail("\n\n".join(faults), pytrace=False)
+
+
+@pytest.fixture
+def probe(servers: Servers) -> Server:
+    """A shared server with the probe application."""
+    return servers.get("probe:app")
+
+
+@pytest.fixture
+def start(target: Target) -> Iterator[Callable[..., Server]]:
+    """Start a server that belongs to this test alone; it is killed at the end if it still runs."""
+    started: list[Server] = []
+
+    def starter(app: str = "probe:app", *options: str, **keywords: object) -> Server:
+        started.append(Server(target, app, *options, **keywords))  # type: ignore[arg-type]
+        return started[-1]
+
+    yield starter
+    faults = []
+    for server in started:
+        if server.process.poll() is None:
+            server.kill()
+        else:
+            server.wait()
+        faults += server.bad_output()
+    if faults:
+        pytest.fail("\n\n".join(faults), pytrace=False)
+
+
+@pytest.fixture
+def key() -> str:
+    """A name under which the probe application keeps what it notes for this test."""
+    return uuid.uuid4().hex
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say loudly what this machine could not test."""
+    for label, why in _skipped.items():
+        terminalreporter.write_line(f"NOT TESTED HERE: {label}: {why}", yellow=True, bold=True)
