@@ -28,6 +28,8 @@ pub mod sync;
 #[cfg(not(loom))]
 mod sys;
 pub mod thread;
+#[cfg(all(not(loom), target_os = "linux"))]
+mod uring;
 mod waker;
 
 pub use backend::{Backend, Chunk, Completion, EndOfReceive, Interest, Kind, ListenerId, SendBuf, Token};

@@ -8,6 +8,8 @@ use std::io;
 use crate::backend::{Backend, Kind};
 #[cfg(target_os = "linux")]
 use crate::readiness::{Readiness, epoll::Epoll};
+#[cfg(target_os = "linux")]
+use crate::uring::Uring;
 
 /// What was asked for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -148,9 +150,9 @@ fn open_best(options: &Options) -> Result<Opened, Refused> {
 }
 
 #[cfg(target_os = "linux")]
-fn open_kind(kind: Kind, _options: &Options) -> Result<Box<dyn Backend>, Failure> {
+fn open_kind(kind: Kind, options: &Options) -> Result<Box<dyn Backend>, Failure> {
     match kind {
-        Kind::IoUring => Err(Failure::Unusable("not built yet".to_owned())),
+        Kind::IoUring => Ok(Box::new(Uring::new(options)?)),
         Kind::Epoll => match Readiness::<Epoll>::new() {
             Ok(backend) => Ok(Box::new(backend)),
             Err(error) => Err(classify("epoll_create1", &error)),

@@ -149,14 +149,23 @@ pub(crate) fn sendfile(socket: BorrowedFd<'_>, file: BorrowedFd<'_>, offset: u64
     Ok(usize::try_from(went).unwrap_or(0))
 }
 
-/// Sets or clears O_NONBLOCK of the open file.
+/// Sets or clears O_NONBLOCK of the open file, in one call (FIONBIO, `ioctl_tty(2)` and `socket(7)`).
 pub(crate) fn set_nonblocking(fd: BorrowedFd<'_>, on: bool) -> io::Result<()> {
-    SockRef::from(&fd).set_nonblocking(on)
+    let mut on = libc::c_int::from(on);
+    // SAFETY: FIONBIO reads one int through the pointer and does not keep it.
+    retry(|| unsafe { libc::ioctl(fd.as_raw_fd(), libc::FIONBIO, &raw mut on) as libc::ssize_t }).map(drop)
 }
 
 /// Sends FIN. A socket whose peer is gone already is not worth an error: the next send or receive reports it.
 pub(crate) fn shutdown_write(fd: BorrowedFd<'_>) {
     let _ = SockRef::from(&fd).shutdown(std::net::Shutdown::Write);
+}
+
+/// Ends both directions, so that whatever is blocked on the socket comes back.
+#[cfg(target_os = "linux")]
+pub(crate) fn shutdown_both(fd: BorrowedFd<'_>) {
+    // ENOTCONN: it was over already.
+    let _ = SockRef::from(&fd).shutdown(std::net::Shutdown::Both);
 }
 
 /// Takes the socket's pending error (SO_ERROR).

@@ -1,0 +1,604 @@
+//! The completion backend: io_uring with multishot accept and receive, provided buffers, deferred task work.
+//!
+//! Sockets stay blocking (a non-blocking one would complete with EAGAIN instead of waiting). Everything that is asked
+//! for is queued and leaves with the next wait, so a saturated turn costs one system call for all of its connections;
+//! a wait of zero with nothing queued and nothing pending costs none.
+//!
+//! What the kernel still has of a connection is counted in [`conn::bit`]s: `close` cancels it, and the socket is
+//! closed and the slot freed only after the last completion (R3, R4). Pausing a receive is lazy: the receive stays
+//! armed, and is cancelled only when something arrives, which is then held as a copy; past [`MAX_HELD`] bytes in all,
+//! pausing cancels at once (R7). Rules kept here: R1, R3, R4, R7, R9.
+
+mod buffers;
+mod conn;
+mod handle;
+pub(crate) mod probe;
+mod receive;
+mod ring;
+mod send;
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::time::Duration;
+
+use io_uring::{cqueue, opcode, squeue, types};
+
+use crate::backend::{Backend, Chunk, Completion, Interest, Kind, ListenerId, SendBuf, Token};
+use crate::foreign::Foreign;
+use crate::listener::Listener;
+use crate::probe::{Failure, Options};
+use crate::readiness::{Event, Poller, epoll::Epoll};
+use crate::slots::Slots;
+use crate::sys;
+use crate::waker::Waker;
+use buffers::Buffers;
+use conn::{Conn, Out};
+use ring::Ring;
+
+/// Completions handed out between two waits; what is left over comes after the next (R7).
+const MAX_COMPLETIONS: u32 = 4096;
+/// Completions reaped and not yet handed out; beyond that the kernel keeps them.
+const MAX_REAPED: usize = 16 * 1024;
+/// Enters of one wait, while deferred work is left over from the one before.
+const MAX_ENTERS: u32 = 512;
+/// An enter runs about twenty pieces of deferred work. One that gave fewer completions than this has run all there was:
+/// what is pending again has only just arrived, and the next wait takes it, together with more.
+const FULL_BATCH: usize = 16;
+/// Bytes held for paused connections before pausing cancels at once.
+const MAX_HELD: usize = 8 << 20;
+/// [`Chunk::buffer`] of bytes that were held rather than lying in a provided buffer.
+const HELD: u32 = u32::MAX;
+
+/// What a completion is about: the top byte of its user data. The rest is slot (24 bits) and generation (32 bits).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+enum Op {
+    Accept = 1,
+    Receive,
+    Send,
+    Broken,
+    Room,
+    Cancel,
+    Ignored,
+    Foreign,
+    Waker,
+}
+
+const OPS: [Op; 9] = [
+    Op::Accept,
+    Op::Receive,
+    Op::Send,
+    Op::Broken,
+    Op::Room,
+    Op::Cancel,
+    Op::Ignored,
+    Op::Foreign,
+    Op::Waker,
+];
+
+fn user_data(op: Op, token: Token) -> u64 {
+    debug_assert!(token.index < 1 << 24, "sixteen million connections");
+    u64::from(op as u8) << 56 | u64::from(token.index) << 32 | u64::from(token.generation)
+}
+
+fn decode(user_data: u64) -> Option<(Op, Token)> {
+    let op = *OPS.get(usize::try_from(user_data >> 56).ok()?.checked_sub(1)?)?;
+    let index = (user_data >> 32) as u32 & 0x00ff_ffff;
+    Some((
+        op,
+        Token {
+            index,
+            generation: user_data as u32,
+        },
+    ))
+}
+
+/// Of requests that belong to no connection.
+const NOBODY: Token = Token {
+    index: 0,
+    generation: 0,
+};
+
+/// A listener and what is in flight for it.
+struct Listening {
+    listener: Listener,
+    armed: bool,
+    /// A cancel is on its way.
+    cancelling: bool,
+    /// The owner has let it go; closed after its last completion.
+    closing: bool,
+}
+
+/// The io_uring backend.
+pub(crate) struct Uring {
+    /// `None` after `shutdown`. Before `buffers`, so that it is dropped first.
+    ring: Option<Ring>,
+    buffers: Option<Buffers>,
+    creator: u32,
+    conns: Slots<Conn>,
+    listeners: Vec<Option<Listening>>,
+    foreign: Foreign,
+    /// The nested set of foreign descriptors, polled one-shot by the ring.
+    nested: Epoll,
+    nested_armed: bool,
+    nested_events: Vec<Event>,
+    waker: Waker,
+    waker_armed: bool,
+    /// Reaped and not yet looked at.
+    reaped: VecDeque<cqueue::Entry>,
+    /// Completions that are known already.
+    done: VecDeque<Completion>,
+    /// Connections that hold bytes and receive again.
+    resume: VecDeque<Token>,
+    /// Connections whose receive ran out of buffers.
+    starved: VecDeque<Token>,
+    /// Accepted since the last wait: watched for a reset if they are not received on.
+    fresh: Vec<Token>,
+    /// Connections whose file goes on in this round, and in the next.
+    round: VecDeque<Token>,
+    again: VecDeque<Token>,
+    /// Bytes in all `held`.
+    held_bytes: usize,
+    /// The held piece that is lent out as a chunk.
+    lent_piece: Vec<u8>,
+    /// Whether a chunk is lent out.
+    lent: bool,
+    budget: u32,
+    /// The eventfd for an outer loop.
+    poll_fd: Option<OwnedFd>,
+}
+
+impl Uring {
+    pub(crate) fn new(options: &Options) -> Result<Uring, Failure> {
+        probe::probe()?;
+        let ring = Ring::new(options.ring_entries).map_err(|error| probe::setup_failure(&error))?;
+        let buffers = Buffers::new(&ring, options.recv_buffers, options.recv_buffer_size)
+            .map_err(|error| probe::failure("registering receive buffers", &error))?;
+        Ok(Uring {
+            ring: Some(ring),
+            buffers: Some(buffers),
+            creator: std::process::id(),
+            conns: Slots::new(),
+            listeners: Vec::new(),
+            foreign: Foreign::default(),
+            nested: Epoll::new().map_err(|error| probe::failure("epoll_create1", &error))?,
+            nested_armed: false,
+            nested_events: Vec::new(),
+            waker: Waker::new().map_err(|error| probe::failure("eventfd", &error))?,
+            waker_armed: false,
+            reaped: VecDeque::new(),
+            done: VecDeque::new(),
+            resume: VecDeque::new(),
+            starved: VecDeque::new(),
+            fresh: Vec::new(),
+            round: VecDeque::new(),
+            again: VecDeque::new(),
+            held_bytes: 0,
+            lent_piece: Vec::new(),
+            lent: false,
+            budget: MAX_COMPLETIONS,
+            poll_fd: None,
+        })
+    }
+
+    /// A connection that has not been closed by its owner.
+    fn live(&mut self, token: Token) -> Option<&mut Conn> {
+        self.conns.get_mut(token).filter(|conn| !conn.closing)
+    }
+
+    /// Queues a request. After `shutdown` there is nobody to queue it for.
+    ///
+    /// # Safety
+    /// Whatever memory the entry points at stays valid and in place until its last completion has been reaped.
+    unsafe fn push(&mut self, op: Op, token: Token, entry: squeue::Entry) {
+        if let Some(ring) = &mut self.ring {
+            // SAFETY: the caller's promise.
+            unsafe { ring.push(entry.user_data(user_data(op, token))) };
+        }
+    }
+
+    /// Queues the cancel of one request; what becomes of it is told by that request's own completion.
+    fn push_cancel(&mut self, op: Op, token: Token) {
+        let entry = opcode::AsyncCancel::new(user_data(op, token)).build();
+        // SAFETY: the entry points at no memory.
+        unsafe { self.push(Op::Ignored, NOBODY, entry) };
+    }
+
+    fn listener_token(id: ListenerId) -> Token {
+        Token {
+            index: id.0,
+            generation: 0,
+        }
+    }
+
+    fn arm_accept(&mut self, id: ListenerId) {
+        let Some(Some(found)) = self.listeners.get_mut(id.0 as usize) else {
+            return;
+        };
+        if found.armed || found.closing || found.listener.paused {
+            return;
+        }
+        found.armed = true;
+        found.cancelling = false;
+        let fd = types::Fd(found.listener.socket.as_raw_fd());
+        let entry = opcode::AcceptMulti::new(fd).flags(libc::SOCK_CLOEXEC).build();
+        // SAFETY: the entry points at no memory; the listener's descriptor stays open until `armed` is false.
+        unsafe { self.push(Op::Accept, Self::listener_token(id), entry) };
+    }
+
+    fn cancel_accept(&mut self, id: ListenerId) {
+        let Some(Some(found)) = self.listeners.get_mut(id.0 as usize) else {
+            return;
+        };
+        if found.armed && !found.cancelling {
+            found.cancelling = true;
+            self.push_cancel(Op::Accept, Self::listener_token(id));
+        }
+    }
+
+    /// Queues what must be armed before every wait, also one that does not block.
+    fn arm_for_wait(&mut self) {
+        if !self.waker_armed {
+            self.waker_armed = true;
+            let fd = types::Fd(self.waker.fd());
+            let entry = opcode::PollAdd::new(fd, libc::POLLIN.cast_unsigned().into())
+                .multi(true)
+                .build();
+            // SAFETY: the entry points at no memory; our handle on the waker keeps its descriptor open.
+            unsafe { self.push(Op::Waker, NOBODY, entry) };
+        }
+        if !self.nested_armed && !self.foreign.is_empty() {
+            self.nested_armed = true;
+            let fd = types::Fd(self.nested.fd());
+            let entry = opcode::PollAdd::new(fd, libc::POLLIN.cast_unsigned().into()).build();
+            // SAFETY: the entry points at no memory; the nested set stays open as long as the ring.
+            unsafe { self.push(Op::Foreign, NOBODY, entry) };
+        }
+        for token in std::mem::take(&mut self.fresh) {
+            self.settle_receive(token);
+        }
+        // All buffers but those of completions not yet looked at are the kernel's again, so each of these finds one.
+        let buffers = self.buffers.as_ref().map_or(0, Buffers::count);
+        for _ in 0..buffers.min(self.starved.len()) {
+            if let Some(token) = self.starved.pop_front() {
+                if let Some(conn) = self.conns.get_mut(token) {
+                    conn.starved = false;
+                }
+                self.settle_receive(token);
+            }
+        }
+    }
+
+    /// Enters the kernel as often as deferred work is left, and reaps.
+    fn gather(&mut self, timeout: Option<Duration>) -> io::Result<()> {
+        let may_block = timeout != Some(Duration::ZERO) && !self.is_ready() && self.starved.is_empty();
+        let may_block = may_block && self.again.is_empty();
+        let full = self.reaped.len() >= MAX_REAPED;
+        let Some(ring) = &mut self.ring else {
+            return Err(io::Error::from_raw_os_error(libc::EBADF));
+        };
+        if full {
+            return ring.submit();
+        }
+        if may_block && !ring.has_completion() {
+            ring.wait(timeout)?;
+        } else if ring.queued() > 0 || ring.has_work() {
+            ring.poll()?;
+        }
+        let mut before = self.reaped.len();
+        ring.reap(&mut self.reaped);
+        let polled = self.poll_fd.as_ref().map(AsRawFd::as_raw_fd);
+        polled.into_iter().for_each(read_eventfd);
+        for _ in 0..MAX_ENTERS {
+            // An outer loop has just had its eventfd read: nothing that it told of may stay behind.
+            let is_full = polled.is_some() || self.reaped.len() - before >= FULL_BATCH;
+            if !is_full || self.reaped.len() >= MAX_REAPED || !ring.has_work() {
+                break;
+            }
+            before = self.reaped.len();
+            ring.poll()?;
+            ring.reap(&mut self.reaped);
+        }
+        Ok(())
+    }
+
+    /// Tells an outer loop to come back.
+    fn ring_poll_fd(&self) {
+        if let Some(fd) = &self.poll_fd {
+            let one: u64 = 1;
+            // SAFETY: eight readable bytes, which is what an eventfd takes; a full counter wakes as well.
+            unsafe { libc::write(fd.as_raw_fd(), (&raw const one).cast(), 8) };
+        }
+    }
+
+    fn next_inner(&mut self) -> Option<Completion> {
+        loop {
+            if let Some(completion) = self.done.pop_front() {
+                if let Completion::Closed { token } = completion {
+                    self.conns.remove(token);
+                }
+                return Some(completion);
+            }
+            if let Some(completion) = self.next_held() {
+                return Some(completion);
+            }
+            if let Some((fd, ready)) = self.foreign.next() {
+                return Some(Completion::Foreign { fd, ready });
+            }
+            if let Some(entry) = self.reaped.pop_front() {
+                let completion = self.handle(&entry);
+                if completion.is_some() {
+                    return completion;
+                }
+                continue;
+            }
+            let token = self.round.pop_front()?;
+            self.step_file(token);
+        }
+    }
+
+    /// Whether something is still in flight that would go on using sockets or buffers.
+    fn is_busy(&self) -> bool {
+        self.conns.len() > 0 || self.listeners.iter().flatten().any(|found| found.armed)
+    }
+
+    /// Cancels everything and waits, for a bounded time, until the kernel has let go of it.
+    fn cancel_all(&mut self) {
+        for index in 0..self.listeners.len() {
+            self.unlisten(ListenerId(u32::try_from(index).unwrap_or(u32::MAX)));
+        }
+        let open: Vec<Token> = self.conns.tokens().collect();
+        open.iter().for_each(|token| self.close(*token));
+        for _ in 0..100 {
+            if !self.is_busy() || self.wait(Some(Duration::from_millis(10))).is_err() {
+                break;
+            }
+            while let Some(completion) = self.next() {
+                match completion {
+                    Completion::Received { chunk, .. } => self.recycle(chunk),
+                    Completion::Accepted { token, .. } => self.close(token),
+                    _ => {}
+                }
+            }
+        }
+    }
+}
+
+fn read_eventfd(fd: RawFd) {
+    let mut count: u64 = 0;
+    // SAFETY: eight writable bytes; EAGAIN leaves them alone.
+    unsafe { libc::read(fd, (&raw mut count).cast(), 8) };
+}
+
+impl Backend for Uring {
+    fn kind(&self) -> Kind {
+        Kind::IoUring
+    }
+
+    fn listen(&mut self, socket: OwnedFd) -> io::Result<ListenerId> {
+        // A non-blocking listener would end the multishot accept with EAGAIN.
+        sys::set_nonblocking(socket.as_fd(), false)?;
+        let listener = Listener::new(socket)?;
+        let id = ListenerId(u32::try_from(self.listeners.len()).expect("fewer listeners than descriptors"));
+        self.listeners.push(Some(Listening {
+            listener,
+            armed: false,
+            cancelling: false,
+            closing: false,
+        }));
+        self.arm_accept(id);
+        Ok(id)
+    }
+
+    fn pause_accept(&mut self, listener: ListenerId) {
+        if let Some(Some(found)) = self.listeners.get_mut(listener.0 as usize) {
+            found.listener.paused = true;
+            self.cancel_accept(listener);
+        }
+    }
+
+    fn resume_accept(&mut self, listener: ListenerId) {
+        if let Some(Some(found)) = self.listeners.get_mut(listener.0 as usize) {
+            found.listener.paused = false;
+            self.arm_accept(listener); // a cancel still on its way re-arms when it has landed
+        }
+    }
+
+    fn unlisten(&mut self, listener: ListenerId) {
+        let Some(slot) = self.listeners.get_mut(listener.0 as usize) else {
+            return;
+        };
+        match slot {
+            Some(found) if found.armed => {
+                found.closing = true;
+                self.cancel_accept(listener);
+            }
+            _ => *slot = None,
+        }
+    }
+
+    fn receive(&mut self, token: Token) {
+        self.start_receive(token);
+    }
+
+    fn pause_receive(&mut self, token: Token) {
+        self.stop_receive(token);
+    }
+
+    fn send(&mut self, token: Token, buf: SendBuf) {
+        assert!(!buf.is_empty(), "an empty send");
+        let Some(conn) = self.live(token) else { return };
+        assert!(conn.out.is_none(), "one send in flight a connection");
+        conn.out = Some(Out::Buf { buf, sent: 0 });
+        self.push_send(token);
+    }
+
+    fn send_file(&mut self, token: Token, file: OwnedFd, offset: u64, len: u64) {
+        let Some(conn) = self.live(token) else { return };
+        assert!(conn.out.is_none(), "one send in flight a connection");
+        conn.out = Some(Out::File {
+            file,
+            offset,
+            left: len,
+            sent: 0,
+        });
+        self.step_file(token);
+    }
+
+    fn send_progress(&self, token: Token) -> u64 {
+        self.conns.get(token).map_or(0, |conn| conn.progress)
+    }
+
+    fn shutdown_write(&mut self, token: Token) {
+        let Some(conn) = self.live(token) else { return };
+        match (&conn.out, &conn.socket) {
+            (None, Some(socket)) => sys::shutdown_write(socket.as_fd()),
+            _ => conn.finish = true,
+        }
+    }
+
+    fn close(&mut self, token: Token) {
+        self.start_close(token);
+    }
+
+    fn watch(&mut self, fd: RawFd, interest: Interest) -> io::Result<()> {
+        if sys::is_other_process(self.creator) {
+            return Err(io::Error::from_raw_os_error(libc::EPERM));
+        }
+        self.foreign.watch(&mut self.nested, fd, interest)
+    }
+
+    fn unwatch(&mut self, fd: RawFd) {
+        // A child's nested set is its parent's: what it takes out is gone for both.
+        if !sys::is_other_process(self.creator) {
+            self.foreign.unwatch(&mut self.nested, fd);
+        }
+    }
+
+    fn submit(&mut self) -> io::Result<()> {
+        self.ring
+            .as_mut()
+            .map_or_else(|| Err(io::Error::from_raw_os_error(libc::EBADF)), Ring::submit)
+    }
+
+    fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
+        debug_assert!(!self.lent, "a chunk was not recycled");
+        let Some(ring) = &mut self.ring else {
+            return Err(io::Error::from_raw_os_error(libc::EBADF));
+        };
+        ring.enable()?;
+        self.foreign.start_wait();
+        self.arm_for_wait();
+        self.budget = MAX_COMPLETIONS;
+        let result = self.gather(timeout);
+        self.round.append(&mut self.again);
+        result
+    }
+
+    fn is_ready(&self) -> bool {
+        !self.done.is_empty()
+            || !self.reaped.is_empty()
+            || !self.resume.is_empty()
+            || !self.round.is_empty()
+            || self.foreign.is_ready()
+    }
+
+    fn next(&mut self) -> Option<Completion> {
+        debug_assert!(!self.lent, "a chunk was not recycled");
+        if self.budget > 0 {
+            let completion = self.next_inner();
+            if completion.is_some() {
+                self.budget -= 1;
+                return completion;
+            }
+        }
+        if self.poll_fd.is_some() && (self.is_ready() || !self.again.is_empty() || !self.starved.is_empty()) {
+            self.ring_poll_fd();
+        }
+        None
+    }
+
+    fn bytes(&self, chunk: &Chunk) -> &[u8] {
+        if chunk.buffer == HELD {
+            return &self.lent_piece;
+        }
+        let index = u16::try_from(chunk.buffer).expect("buffers are numbered in sixteen bits");
+        self.buffers
+            .as_ref()
+            .map_or(&[], |buffers| buffers.bytes(index, chunk.len as usize))
+    }
+
+    fn recycle(&mut self, chunk: Chunk) {
+        debug_assert!(self.lent, "a chunk was recycled twice");
+        self.lent = false;
+        if chunk.buffer == HELD {
+            self.lent_piece = Vec::new();
+        } else {
+            self.give_back(u16::try_from(chunk.buffer).ok());
+        }
+    }
+
+    fn waker(&self) -> Waker {
+        self.waker.clone()
+    }
+
+    fn poll_fd(&mut self) -> io::Result<RawFd> {
+        if let Some(fd) = &self.poll_fd {
+            return Ok(fd.as_raw_fd());
+        }
+        // SAFETY: no pointers; the result is checked before it is owned.
+        let fd = unsafe { libc::eventfd(1, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: `fd` was just made and nobody else owns it.
+        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+        let ring = self
+            .ring
+            .as_mut()
+            .ok_or_else(|| io::Error::from_raw_os_error(libc::EBADF))?;
+        ring.register_eventfd(fd.as_raw_fd())?;
+        let raw = fd.as_raw_fd();
+        self.poll_fd = Some(fd);
+        Ok(raw)
+    }
+
+    fn open_connections(&self) -> usize {
+        self.conns.len()
+    }
+
+    fn shutdown(&mut self) {
+        if sys::is_other_process(self.creator) {
+            self.ring.take().into_iter().for_each(Ring::forget);
+            self.buffers.take().into_iter().for_each(Buffers::forget);
+        } else {
+            if self.ring.as_ref().is_some_and(Ring::is_enabled) {
+                self.cancel_all();
+            }
+            self.ring = None;
+            if self.is_busy() {
+                // Only a thread that does not own the ring comes here: the kernel may still be reading and writing.
+                self.buffers.take().into_iter().for_each(Buffers::forget);
+                std::mem::forget(std::mem::replace(&mut self.conns, Slots::new()));
+            }
+        }
+        self.buffers = None;
+        self.conns.clear();
+        self.listeners.clear();
+        self.foreign.clear();
+        self.nested.close();
+        self.poll_fd = None;
+        for queue in [&mut self.resume, &mut self.starved, &mut self.round, &mut self.again] {
+            queue.clear();
+        }
+        self.reaped.clear();
+        self.done.clear();
+    }
+}
+
+impl Drop for Uring {
+    fn drop(&mut self) {
+        self.shutdown();
+    }
+}
