@@ -124,7 +124,6 @@ impl Chunked {
             b'A'..=b'F' => byte - b'A' + 10,
             b';' | b'\r' if self.digits > 0 => {
                 self.phase = if byte == b';' { Phase::Extension } else { Phase::SizeLf };
-                self.counted = 0;
                 return Ok(());
             }
             _ => return Err(Refusal::ChunkSize),

@@ -34,6 +34,8 @@ mod tests;
 #[cfg(test)]
 mod tests_body;
 #[cfg(test)]
+mod tests_fields;
+#[cfg(test)]
 mod tests_head;
 #[cfg(test)]
 mod tests_mutate;

@@ -104,6 +104,17 @@ fn extensions_are_bounded() {
     }
     let with = |length: usize| format!("1;{}\r\na\r\n0\r\n\r\n", "x".repeat(length));
     assert_eq!(chunked(&with(1024)), b"a");
+    let twice = format!(
+        "1;{0}\r\na\r\n1;{0}\r\nb\r\n0;{0}\r\nA: {1}\r\n\r\n",
+        "x".repeat(1000),
+        "y".repeat(8000)
+    );
+    let input = format!("POST / HTTP/1.1\r\nHost: h\r\n{CHUNKED}\r\n{twice}");
+    assert_eq!(
+        run(&Limits::default(), [input.as_bytes()]).one().body,
+        b"ab",
+        "each chunk and the trailers count anew"
+    );
     assert_eq!(bad(&with(1025)), Refusal::ChunkExtension);
     assert_eq!(
         bad(&with(1025)[..1027]),
@@ -200,6 +211,16 @@ fn framing_must_not_outweigh_the_body() {
         .body
         .len(),
         60
+    );
+    let promise = format!(
+        "{head}{}fffff;{}\r\n",
+        format!("1;{}\r\na\r\n", "x".repeat(1000)).repeat(65),
+        "x".repeat(1000)
+    );
+    assert_eq!(
+        run(&free, [promise.as_bytes()]).end,
+        Err(Refusal::ChunkOverhead),
+        "a chunk to come pays for nothing"
     );
     let small = Limits {
         max_body: 20_000,
