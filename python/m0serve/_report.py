@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import select
 import sys
@@ -10,6 +11,7 @@ from contextlib import suppress
 from typing import TextIO
 
 _OURS = os.path.dirname(os.path.abspath(__file__)) + os.sep
+_ASYNCIO = os.path.dirname(os.path.abspath(asyncio.__file__)) + os.sep
 
 
 def say(sentence: str) -> None:
@@ -25,6 +27,15 @@ def say_plain(line: str) -> None:
 def show(error: BaseException) -> None:
     """Writes the application's traceback: every frame of it, and none of ours or of the import machinery's."""
     _write(sys.stderr, "".join(_trimmed(error).format()))
+
+
+def hide_machinery(error: BaseException) -> None:
+    """Cuts the frames of ours and of asyncio from the start of an error's traceback, for whoever prints it later."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_code.co_filename.startswith((_OURS, _ASYNCIO)):
+        trace = trace.tb_next
+    if trace is not None:
+        error.__traceback__ = trace
 
 
 def flush() -> None:

@@ -14,7 +14,7 @@ from m0serve import _loops
 from m0serve._lifespan import Lifespan
 from m0serve._load import check, load
 from m0serve._native import Config, Exit, Service
-from m0serve._report import say, say_plain, show
+from m0serve._report import hide_machinery, say, say_plain, show
 from m0serve._signals import Signals, Watchdog, end_now
 from m0serve._types import ASGIApplication, Options
 
@@ -141,6 +141,7 @@ class Server:
                 if main.done():
                     raise
                 # From a task or callback of the application: the loop has stopped, and now drains.
+                hide_machinery(error)
                 self._fail(error)
         return code if self._failure is None else _code_of(self._failure)
 
