@@ -31,7 +31,9 @@ def options() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=4.0, help="length of each measurement")
     parser.add_argument("--quick", action="store_true", help="one round of one second: to try it, not to quote it")
-    parser.add_argument("--name", default="", help="names the artifact; without it nothing is kept by --quick or --arms")
+    parser.add_argument(
+        "--name", default="", help="names the artifact; without it nothing is kept by --quick or --arms"
+    )
     parser.add_argument("--python", default=sys.executable, help="the environment's interpreter")
     chosen = parser.parse_args()
     if chosen.quick:
@@ -49,7 +51,9 @@ def output(*command: str) -> str:
 
 def machine(python: str) -> Record:
     """What a reader has to know of where this was measured."""
-    cpu = [line.split(":", 1)[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line]
+    cpu = [
+        line.split(":", 1)[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line
+    ]
     code = (
         "import importlib.metadata as m, json, sys\n"
         "def v(n):\n try: return m.version(n)\n except m.PackageNotFoundError: return None\n"
@@ -63,7 +67,9 @@ def machine(python: str) -> Record:
         "wrk": (output("dpkg-query", "-W", "-f", "${Version}", "wrk") or "?"),
         "versions": json.loads(output(python, "-c", code) or "{}"),
         "commit": output("git", "rev-parse", "--short", "HEAD"),
-        "changed": bool(output("git", "status", "--porcelain", "--", "../src", "../platform", "../python", "../Cargo.toml")),
+        "changed": bool(
+            output("git", "status", "--porcelain", "--", "../src", "../platform", "../python", "../Cargo.toml")
+        ),
     }
 
 
@@ -74,8 +80,9 @@ def table(name: str, lines: list[Record]) -> str:
         ("cores", "{:.2f}", "cores"), ("req/core", "{:.0f}", "per_core"), ("p50 µs", "{:.0f}", "p50"),
         ("p99 µs", "{:.0f}", "p99"), ("/uvicorn", "{:.2f}", "ratio"), ("threads", "{:.0f}", "threads"),
         ("calls/s", "{:.0f}", "calls"), ("call p99 ms", "{:.2f}", "call_p99"), ("syscalls/req", "{:.3f}", "syscalls"),
-        ("bytes each", "{:.0f}", "bytes_each"), ("+rss", "{:.0f}", "grown_rss"), ("+fds", "{:.0f}", "grown_descriptors"),
-        ("+threads", "{:.0f}", "grown_threads"), ("+objects", "{:.0f}", "grown_objects"), ("errors", "{:.0f}", "errors"),
+        ("bytes each", "{:.0f}", "bytes_each"), ("+rss", "{:.0f}", "grown_rss"),
+        ("+fds", "{:.0f}", "grown_descriptors"), ("+threads", "{:.0f}", "grown_threads"),
+        ("+objects", "{:.0f}", "grown_objects"), ("errors", "{:.0f}", "errors"),
     ]  # fmt: skip
     used = [column for column in columns if any(column[2] in line for line in lines)]
     rows = [[title for title, _, _ in used]]
@@ -83,7 +90,10 @@ def table(name: str, lines: list[Record]) -> str:
     widths = [max(len(row[column]) for row in rows) for column in range(len(used))]
     text = [f"\n{name} (medians)"]
     for row in rows:
-        cells = [cell.ljust(width) if not column else cell.rjust(width) for column, (cell, width) in enumerate(zip(row, widths))]
+        cells = [
+            cell.ljust(width) if not column else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
         text.append("  " + "  ".join(cells).rstrip())
     return "\n".join(text)
 

@@ -16,13 +16,16 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 FILE_AIM, FILE_MOST = 500, 600
 FUNCTION_AIM, FUNCTION_MOST = 70, 100
 SAFETY_LINES_ABOVE = 6
 
-FUNCTION = re.compile(r"^(\s*)(?:pub(?:\([^)]*\))?\s+)?(?:const\s+)?(?:async\s+)?(?:unsafe\s+)?(?:extern\s+\"\w+\"\s+)?fn\s+(\w+)")
+FUNCTION = re.compile(
+    r"^(\s*)(?:pub(?:\([^)]*\))?\s+)?(?:const\s+)?(?:async\s+)?(?:unsafe\s+)?(?:extern\s+\"\w+\"\s+)?fn\s+(\w+)"
+)
 UNSAFE = re.compile(r"\bunsafe\s*(?:\{|impl\b)")
 PUT_OFF = re.compile(r"\btodo!|\bunimplemented!|\bdbg!|\b(?:TODO|FIXME|XXX)\b")
 
@@ -100,7 +103,7 @@ def direct_dependencies() -> set[str]:
     names: set[str] = set()
     own = set()
 
-    def gather(table: dict) -> None:
+    def gather(table: dict[str, Any]) -> None:
         for key, value in table.items():
             if key in ("dependencies", "dev-dependencies", "build-dependencies") and isinstance(value, dict):
                 names.update(value)

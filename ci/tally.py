@@ -1,7 +1,7 @@
 """Sums up the logs of ci/test.sh: what each stage ran, what was skipped, and one closing line.
 
-Reads `cargo test`, pytest and unittest endings. A stage that failed without a count (it did not build, say) counts as one
-failure; a stage that passed but ran nothing is a failure too, since a suite that is empty proves nothing.
+Reads the endings of `cargo test`, pytest and unittest. A stage that failed without a count (it did not build, say) counts
+as one failure; one that passed but ran nothing is a failure too, since an empty suite proves nothing.
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 CARGO = re.compile(r"^test result: \w+\. (\d+) passed; (\d+) failed; (\d+) ignored", re.M)
-PYTEST = re.compile(r"^=*\s*((?:\d+ (?:passed|failed|skipped|errors?|xfailed|xpassed|deselected|warnings?)(?:, )?)+) in ", re.M)
+PYTEST = re.compile(
+    r"^=*\s*((?:\d+ (?:passed|failed|skipped|errors?|xfailed|xpassed|deselected|warnings?)(?:, )?)+) in ", re.M
+)
 UNITTEST = re.compile(r"^Ran (\d+) tests? in .*\n\n(OK|FAILED)(?: \((.*)\))?", re.M)
 
 
@@ -71,7 +73,7 @@ def main(folder: Path) -> int:
             print(f"SKIPPED: {line}")
             total.skipped += 1
     print(f"{total.passed} passed, {total.failed} failed, {total.skipped} skipped")
-    return 1 if total.failed else 0
+    return 1 if total.failed or not total.passed else 0
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Every test: Rust without an interpreter, loom, the benchmark runner's own, then pytest under each interpreter present.
+# Every test: Rust without an interpreter, loom, the scripts' own, then pytest under each interpreter present.
 # A failing stage does not stop the next; the last line is the sum, and the exit code says whether all passed.
-# ONLY="rust loom bench py" (any of them) limits the stages; PYTEST_ARGS are added to pytest's.
+# ONLY="rust loom scripts py" (any of them) limits the stages; PYTEST_ARGS are added to pytest's.
 set -euo pipefail
 . "$(dirname "$0")/common.sh"
 
-only=${ONLY:-rust loom bench py}
+only=${ONLY:-rust loom scripts py}
 logs=$build/logs
 rm -rf "$logs"
 mkdir -p "$logs"
@@ -35,6 +35,10 @@ loom() {
         timeout 900 cargo test --workspace --exclude m0-bench --no-default-features --profile ci --lib --tests loom
 }
 
+scripts() {
+    python3 -m unittest discover -s ci -t ci && python3 -m unittest discover -s bench -t bench
+}
+
 python_tests() {
     local dir=$1 python=$2 args=()
     venv "$dir" "$python" && install "$dir" ci/requirements-build.txt && install "$dir" tests/requirements.txt \
@@ -46,7 +50,7 @@ python_tests() {
 
 if wants rust; then stage rust cargo test --workspace --no-default-features; fi
 if wants loom; then stage loom loom; fi
-if wants bench; then stage bench python3 -m unittest discover -s bench -t bench; fi
+if wants scripts; then stage scripts scripts; fi
 if wants py; then
     while read -r python; do
         version=$(version_of "$python")

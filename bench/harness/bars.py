@@ -1,8 +1,8 @@
 """The bars of bench/bars.json against what was measured.
 
-A bar names a scenario, arms (one, or several of which the best counts), a connection count and a figure (`metric`). It
-holds the figure itself, or its ratio to the same figure of the arm `over` in the same round (`over_cpus`: at that number
-of CPUs), against `at_least` or `at_most`.
+A bar names a scenario, arms (of several the best counts, with `every` the worst), a number of connections and a figure
+(`metric`). It holds the figure itself, or its ratio to the same figure of the arm `over` in the same round, against
+`at_least` or `at_most`; `cpus` picks the measurements with that many.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def _figure(records: list[Record], arm: str, bar: Record) -> float | None:
         return None
     if "over" not in bar:
         return statistics.median(own.values())
-    other = _rounds(records, bar["over"], bar, bar.get("over_cpus", bar.get("cpus")))
+    other = _rounds(records, bar["over"], bar, bar.get("cpus"))
     ratios = [own[number] / other[number] for number in own if other.get(number)]
     return statistics.median(ratios) if ratios else None
 

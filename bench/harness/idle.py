@@ -8,7 +8,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from harness.client import Connection  # noqa: E402
+from harness.client import Connection
 
 SOURCES = [f"127.0.0.{number}" for number in range(2, 6)]
 """Several source addresses, so that ephemeral ports suffice for any count."""

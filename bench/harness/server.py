@@ -9,7 +9,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -84,10 +84,8 @@ class Server:
                 self.process.wait(STOP_SECONDS)
             except subprocess.TimeoutExpired:
                 print(f"  note: {self.arm.name} did not end within {STOP_SECONDS:.0f} s of SIGTERM and was killed")
-        try:
+        with suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
         self.process.wait()
 
 

@@ -74,7 +74,18 @@ def _count_with_perf(server: Server, seconds: float) -> Record | None:
     """The rate of calls in a window inside a longer run of wrk, over the rate of requests of that run."""
     if shutil.which("perf") is None:
         return None
-    perf = ["perf", "stat", "-x,", "-e", "raw_syscalls:sys_enter", "-p", str(server.worker()), "--", "sleep", str(seconds)]
+    perf = [
+        "perf",
+        "stat",
+        "-x,",
+        "-e",
+        "raw_syscalls:sys_enter",
+        "-p",
+        str(server.worker()),
+        "--",
+        "sleep",
+        str(seconds),
+    ]
     with ThreadPoolExecutor(1) as pool:
         wrk = pool.submit(load.run, server, "/", SATURATING, seconds + 1)
         time.sleep(0.4)
@@ -90,7 +101,10 @@ def _count_with_perf(server: Server, seconds: float) -> Record | None:
 def _count_with_strace(server: Server, seconds: float) -> Record:
     """All calls of a traced run over all its requests (tracing slows the server, the ratio stays)."""
     strace = subprocess.Popen(
-        ["strace", "-c", "-f", "-q", "-p", str(server.worker())], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
+        ["strace", "-c", "-f", "-q", "-p", str(server.worker())],
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        text=True,
     )
     time.sleep(0.5)
     before = time.perf_counter()
@@ -179,4 +193,3 @@ def _after(server: Server, requests: int) -> dict[str, int]:
 
 SPECIAL = {"executor": executor, "syscalls": syscalls, "idle": idle, "growth": growth}
 """By the names that `--scenario` takes."""
-

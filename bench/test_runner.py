@@ -1,0 +1,170 @@
+"""Tests of the benchmark runner's own arithmetic and parsing, and of the server watcher on a real process."""
+
+from __future__ import annotations
+
+import sys
+import unittest
+from pathlib import Path
+
+import render
+from harness import bars, load, scenarios
+from harness.arms import UVICORN, Arm
+from harness.client import BROWSER, get, request
+from harness.server import ServerError, serving
+
+REPORT = """Running 1s test @ http://127.0.0.1:8000/
+  1 threads and 16 connections
+  Thread Stats   Avg      Stdev     Max   +/- Stdev
+    Latency   635.12us  120.00us   2.50ms   90.00%
+    Req/Sec    25.31k     1.20k   27.00k    80.00%
+  Latency Distribution
+     50%  601.00us
+     75%  700.00us
+     90%    1.10ms
+     99%    1.43ms
+  25313 requests in 1.10s, 3.62MB read
+{extra}Requests/sec:  23011.82
+Transfer/sec:      3.29MB
+"""
+
+
+class Parsing(unittest.TestCase):
+    """What wrk prints."""
+
+    def test_report(self) -> None:
+        self.assertEqual(load.parse(REPORT.format(extra="")), (25313, 1.1, 601.0, 1430.0, 2500.0, 0))
+
+    def test_errors_are_counted(self) -> None:
+        extra = "  Socket errors: connect 1, read 2, write 3, timeout 4\n  Non-2xx or 3xx responses: 5\n"
+        self.assertEqual(load.parse(REPORT.format(extra=extra))[5], 15)
+
+    def test_no_report_is_an_error(self) -> None:
+        with self.assertRaises(ValueError):
+            load.parse("unable to connect to 127.0.0.1:8000 Connection refused")
+
+    def test_the_request_has_ten_fields(self) -> None:
+        head = request("/").decode().split("\r\n\r\n")[0]
+        self.assertEqual(len(head.split("\r\n")) - 1, 10)
+        self.assertEqual(len(BROWSER), 9)
+
+
+def record(arm: str, number: int, per_core: float) -> scenarios.Record:
+    """One measurement."""
+    return {"arm": arm, "round": number, "connections": 16, "per_core": per_core}
+
+
+class Judging(unittest.TestCase):
+    """Medians, ratios in the same round, and verdicts."""
+
+    records = [
+        *(record("uvicorn", number, value) for number, value in enumerate((10, 20, 40))),
+        *(record("ours-a", number, value) for number, value in enumerate((30, 40, 120))),
+        *(record("ours-b", number, value) for number, value in enumerate((10, 20, 40))),
+    ]
+    bar: scenarios.Record = {
+        "text": "t", "scenario": "hello", "arms": ["ours-a", "ours-b"], "connections": 16, "metric": "per_core",
+        "over": "uvicorn", "at_least": 2.5,
+    }  # fmt: skip
+
+    def test_the_ratio_is_taken_in_each_round(self) -> None:
+        # Of the medians it would be 40/20 = 2.
+        lines = {line["arm"]: line for line in scenarios.medians(self.records)}
+        self.assertEqual(lines["ours-a"]["ratio"], 3.0)
+        self.assertEqual(lines["uvicorn"]["ratio"], 1.0)
+
+    def test_the_best_arm_counts(self) -> None:
+        judged = bars.judge(self.bar, {"hello": self.records})
+        self.assertEqual((judged["verdict"], judged["arm"], judged["figure"]), ("met", "ours-a", 3.0))
+
+    def test_or_the_worst_where_every_arm_must(self) -> None:
+        judged = bars.judge(self.bar | {"every": True}, {"hello": self.records})
+        self.assertEqual((judged["verdict"], judged["arm"]), ("missed", "ours-b"))
+
+    def test_upper_bounds(self) -> None:
+        bar = {key: value for key, value in self.bar.items() if key not in ("over", "at_least")} | {"at_most": 30}
+        self.assertEqual(bars.judge(bar, {"hello": self.records})["figure"], 20)
+        self.assertEqual(bars.judge(bar | {"every": True}, {"hello": self.records})["verdict"], "missed")
+
+    def test_what_was_not_measured_is_not_met(self) -> None:
+        self.assertEqual(bars.judge(self.bar, {})["verdict"], "not measured")
+
+    def test_the_bars_name_scenarios_and_arms_that_exist(self) -> None:
+        from harness.arms import ALL
+        from harness.special import SPECIAL
+
+        arms = {arm.name for arm in ALL}
+        for bar in bars.load():
+            self.assertIn(bar["scenario"], {**scenarios.LOADS, **SPECIAL})
+            self.assertLessEqual({*bar["arms"], bar.get("over", UVICORN.name)}, arms)
+            self.assertTrue(("at_least" in bar) != ("at_most" in bar), bar["id"])
+
+
+class Rendering(unittest.TestCase):
+    """Pages from an artifact."""
+
+    result: scenarios.Record = {
+        "date": "2026-01-02T03:04:05+00:00",
+        "machine": {
+            "cpu": "c",
+            "cpus": 2,
+            "kernel": "k",
+            "commit": "abc",
+            "versions": {"python": "3.13.0", "uvicorn": "1"},
+        },
+        "options": {"rounds": 3, "seconds": 4.0},
+        "medians": {"hello": [{"arm": "uvicorn", "connections": 16, "rate": 1234.5, "per_core": 1300.0, "ratio": 1.0}]},
+        "bars": [{"text": "t", "at_least": 2.5, "figure": 3.0, "arm": "ours", "verdict": "met"}],
+    }
+
+    def test_page(self) -> None:
+        page = render.page(self.result, "bench/results/x.json")
+        self.assertIn("| uvicorn | 16 | 1,234 | 1,300 | 1.00 |", page)
+        self.assertIn("| t | ≥ 2.5 | 3 | ours | met |", page)
+
+    def test_readme_keeps_what_is_around(self) -> None:
+        text = "before\n<!-- figures: note -->\nold\n<!-- /figures -->\nafter\n"
+        new = render.readme(text, self.result, "bench/results/x.json")
+        self.assertTrue(
+            new.startswith("before\n<!-- figures: note -->\n") and new.endswith("<!-- /figures -->\nafter\n")
+        )
+        self.assertNotIn("old", new)
+        self.assertEqual(render.readme(new, self.result, "bench/results/x.json"), new)
+
+    def test_the_readme_has_its_markers(self) -> None:
+        text = (Path(__file__).resolve().parent.parent / "README.md").read_text()
+        self.assertIn("1,234", render.readme(text, self.result, "bench/results/x.json"))
+
+
+STAND_IN = """
+import http.server, sys
+class Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    def do_GET(self):
+        self.send_response(200); self.send_header("Content-Length", "2"); self.end_headers(); self.wfile.write(b"ok")
+    def log_message(self, *args): pass
+http.server.ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
+"""
+
+
+class Watching(unittest.TestCase):
+    """A server process is started, measured and stopped."""
+
+    def test_a_server_is_watched(self) -> None:
+        arm = Arm("stand-in", ["-c", STAND_IN.replace("{", "{{").replace("}", "}}"), "{port}", "{app}"])
+        with serving(arm, sys.executable, "none", "hello") as server:
+            self.assertEqual(get(server.port, "/")[2], b"ok")
+            self.assertGreater(server.rss(), 1 << 20)
+            self.assertGreaterEqual(server.threads(), 1)
+            self.assertGreater(server.descriptors(), 2)
+            self.assertGreater(server.cpu_seconds(), 0.0)
+            process = server.process
+        self.assertIsNotNone(process.poll())
+
+    def test_one_that_ends_is_an_error(self) -> None:
+        arm = Arm("broken", ["-c", "print('no such thing'); raise SystemExit(3)", "{app}"])
+        with self.assertRaisesRegex(ServerError, "no such thing"), serving(arm, sys.executable, "none", "hello"):
+            self.fail("it is not ready")
+
+
+if __name__ == "__main__":
+    unittest.main()
