@@ -1,7 +1,7 @@
 """Sums up the logs of ci/test.sh: what each stage ran, what was skipped, and one closing line.
 
-Reads the endings of `cargo test`, pytest and unittest. A stage that failed without a count (it did not build, say) counts
-as one failure; one that passed but ran nothing is a failure too, since an empty suite proves nothing.
+Reads the endings of `cargo test`, pytest and unittest. A stage that failed without a count (it did not build, say)
+counts as one failure; one that passed but ran nothing is a failure too, since an empty suite proves nothing.
 """
 
 from __future__ import annotations

@@ -23,32 +23,31 @@ class Arm:
         return [python, *filled[:-1], *self.extra.get(scenario, []), filled[-1]]
 
 
+LISTEN = ["--host", "127.0.0.1", "--port", "{port}"]
+
+
 def m0serve(model: str, backend: str) -> Arm:
     """One of ours."""
     return Arm(
         f"m0serve-{model}-{backend}",
-        ["-m", "m0serve", "--host", "127.0.0.1", "--port", "{port}", "--backend", backend, "--model", model, "{app}"],
+        ["-m", "m0serve", *LISTEN, "--backend", backend, "--model", model, "{app}"],
         ready_line=True,
     )
 
 
 def uvicorn(loop: str) -> Arm:
     """The reference: uvicorn with its fast parser."""
+    quiet = ["--no-access-log", "--log-level", "error"]
     return Arm(
         "uvicorn" if loop == "uvloop" else f"uvicorn-{loop}",
-        ["-m", "uvicorn", "--host", "127.0.0.1", "--port", "{port}", "--loop", loop, "--http", "httptools"]
-        + ["--no-access-log", "--log-level", "error", "{app}"],
+        ["-m", "uvicorn", *LISTEN, "--loop", loop, "--http", "httptools", *quiet, "{app}"],
         extra={"idle": ["--timeout-keep-alive", "300"]},
     )
 
 
-GRANIAN = Arm(
-    "granian",
-    ["-m", "granian", "--host", "127.0.0.1", "--port", "{port}", "--interface", "asgi", "--workers", "1"]
-    + ["--loop", "uvloop", "--http", "1", "--no-ws", "--no-log", "{app}"],
-)
-FASTPYSGI = Arm("fastpysgi", ["-c", "import fastpysgi; fastpysgi.run_from_cli()", "--host", "127.0.0.1"]
-                + ["--port", "{port}", "{app}"])  # fmt: skip
+SINGLE = ["--interface", "asgi", "--workers", "1", "--loop", "uvloop", "--http", "1", "--no-ws", "--no-log"]
+GRANIAN = Arm("granian", ["-m", "granian", *LISTEN, *SINGLE, "{app}"])
+FASTPYSGI = Arm("fastpysgi", ["-c", "import fastpysgi; fastpysgi.run_from_cli()", *LISTEN, "{app}"])
 
 OURS = [m0serve(model, backend) for model in ("inverted", "pump") for backend in ("io_uring", "epoll")]
 UVICORN = uvicorn("uvloop")
