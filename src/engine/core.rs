@@ -1,0 +1,227 @@
+//! The engine without its backend: connections, exchanges, and the jobs that wait for the host.
+//!
+//! Keeps R3 and R4 for what it holds. Handlers take a connection out of the table while they work on it and note it in
+//! `dirty`; nothing here makes a system call.
+
+use std::collections::VecDeque;
+
+use m0_platform::{Clock, Instant, Token};
+
+use super::conn::{Conn, Phase, Timer};
+use super::exchange::Exchanges;
+use super::output::BufPool;
+use super::settings::{Settings, Stats};
+use super::timers::{NEVER, Wheel};
+use crate::handoff::{Job, Why};
+use crate::http1::{self, DateCache};
+use crate::log::Logger;
+
+/// State of an engine.
+#[derive(Debug)]
+pub struct Core {
+    /// By the token's index.
+    pub conns: Vec<Option<Box<Conn>>>,
+    /// Requests and their responses.
+    pub exchanges: Exchanges,
+    /// What the host is to be told, in order (R2). Bounded by the windows of the exchanges (R7).
+    pub jobs: VecDeque<Job>,
+    /// Connections whose backend must be brought in line.
+    pub dirty: Vec<Token>,
+    /// Connections that have undecoded input and may go on with it.
+    pub again: Vec<Token>,
+    /// Spare output buffers.
+    pub pool: BufPool,
+    /// Deadlines.
+    pub wheel: Wheel,
+    /// Time.
+    pub clock: Clock,
+    /// Time as of this pass.
+    pub now: Instant,
+    /// The `date` field.
+    pub date: DateCache,
+    /// Limits and times.
+    pub settings: Settings,
+    /// Counters.
+    pub stats: Stats,
+    /// No further connection is accepted, and none goes on after its response.
+    pub draining: bool,
+    /// The log.
+    pub log: Logger,
+}
+
+impl Core {
+    /// An engine's state, with nothing open.
+    pub fn new(settings: Settings, clock: Clock, log: Logger) -> Self {
+        let now = clock.now();
+        Core {
+            conns: Vec::new(),
+            exchanges: Exchanges::default(),
+            jobs: VecDeque::new(),
+            dirty: Vec::new(),
+            again: Vec::new(),
+            pool: BufPool::default(),
+            wheel: Wheel::new(now),
+            clock,
+            now,
+            date: DateCache::default(),
+            settings,
+            stats: Stats::default(),
+            draining: false,
+            log,
+        }
+    }
+
+    /// Takes the connection out, lets `f` work on it, puts it back and notes it as dirty. Nothing happens when the
+    /// token names no connection (R3).
+    pub fn with_conn(&mut self, token: Token, f: impl FnOnce(&mut Core, &mut Conn)) {
+        let Some(mut conn) = self.take(token) else { return };
+        f(self, &mut conn);
+        self.put(conn);
+    }
+
+    fn take(&mut self, token: Token) -> Option<Box<Conn>> {
+        let slot = self.conns.get_mut(token.index as usize)?;
+        if slot.as_ref()?.token != token {
+            return None;
+        }
+        slot.take()
+    }
+
+    fn put(&mut self, mut conn: Box<Conn>) {
+        if !conn.dirty {
+            conn.dirty = true;
+            self.dirty.push(conn.token);
+        }
+        let index = conn.token.index as usize;
+        self.conns[index] = Some(conn);
+    }
+
+    /// Files a new connection.
+    pub fn insert(&mut self, conn: Conn) {
+        let index = conn.token.index as usize;
+        if self.conns.len() <= index {
+            self.conns.resize_with(index + 1, || None);
+        }
+        assert!(self.conns[index].is_none(), "a backend reuses a slot only after its Closed (R4)");
+        self.stats.accepted += 1;
+        self.stats.connections += 1;
+        self.put(Box::new(conn));
+    }
+
+    /// Forgets a connection whose `Closed` has come.
+    pub fn remove(&mut self, token: Token) {
+        let Some(mut conn) = self.take(token) else { return };
+        self.detach(&mut conn, Why::PeerGone);
+        conn.output.clear(&mut self.pool);
+        self.stats.connections -= 1;
+    }
+
+    /// The connection works on its exchange no longer; a host that is not done with the response is told why.
+    pub fn detach(&mut self, conn: &mut Conn, why: Why) {
+        let Some(id) = conn.exchange.take() else { return };
+        let exchange = self.exchanges.get(id).expect("an attached exchange is open");
+        if exchange.response != super::exchange::Response::Complete {
+            self.jobs.push_back(Job::Reset(id, why));
+            self.stats.abandoned += u64::from(why == Why::PeerGone);
+        }
+        self.exchanges.detach(id);
+    }
+
+    /// The connection is of no more use: nothing queued is sent, it closes.
+    pub fn kill(&mut self, conn: &mut Conn, why: Why) {
+        self.detach(conn, why);
+        conn.output.clear(&mut self.pool);
+        conn.pending = Vec::new();
+        conn.phase = Phase::Closed;
+    }
+
+    /// Answers with an error of our own, if nothing of a response is out yet, and serves nothing further.
+    pub fn refuse(&mut self, conn: &mut Conn, status: u16, text: &str, why: Why) {
+        use super::exchange::Response;
+        let started = match conn.exchange {
+            None => false,
+            Some(id) => self.exchanges.get(id).is_some_and(|exchange| exchange.response != Response::NotStarted),
+        };
+        self.stats.refused += 1;
+        self.detach(conn, why);
+        if !started {
+            let date = self.date.get(self.clock.unix_seconds());
+            http1::write_refusal(conn.output.tail(&mut self.pool), status, text, date);
+        }
+        // A response that had begun is cut short by closing, which is all that is left to say.
+        conn.finish(!started);
+    }
+
+    /// Which time-out a connection is under.
+    pub fn timer_of(&mut self, conn: &Conn) -> Timer {
+        if !conn.output.is_empty() {
+            return if conn.phase == Phase::Closed { Timer::Off } else { Timer::Write };
+        }
+        match conn.phase {
+            Phase::Closed => Timer::Off,
+            Phase::Linger | Phase::Flush { .. } => Timer::Linger,
+            Phase::Open => match conn.exchange {
+                None if conn.decoder.in_head() => Timer::Head,
+                None if conn.served > 0 => Timer::Idle,
+                None => Timer::Fresh,
+                Some(id) => {
+                    let exchange = self.exchanges.get(id).expect("an attached exchange is open");
+                    if exchange.request_done || exchange.request_aborted {
+                        Timer::Off
+                    } else if exchange.response == super::exchange::Response::Complete {
+                        Timer::Discard
+                    } else if exchange.credit > 0 && exchange.expect != super::exchange::Expect::Waiting {
+                        Timer::Body
+                    } else {
+                        Timer::Off
+                    }
+                }
+            },
+        }
+    }
+
+    /// Starts, moves or stops the connection's time-out after something happened to it.
+    pub fn rearm(&mut self, conn: &mut Conn) {
+        let timer = self.timer_of(conn);
+        if timer == conn.timer && !conn.touched {
+            return;
+        }
+        conn.timer = timer;
+        conn.touched = false;
+        let after = match timer {
+            Timer::Off => {
+                conn.deadline = NEVER;
+                return;
+            }
+            Timer::Idle => self.settings.idle_timeout,
+            Timer::Fresh | Timer::Head => self.settings.header_timeout,
+            Timer::Body | Timer::Write => self.settings.body_timeout,
+            Timer::Discard => self.settings.body_timeout.min(super::DISCARD_TIME),
+            Timer::Linger => super::LINGER_TIME,
+        };
+        conn.deadline = self.wheel.tick_after(self.now, after);
+        if conn.deadline < conn.filed {
+            conn.filed = self.wheel.file(conn.token, conn.deadline);
+        }
+    }
+
+    /// Whether the backend should receive for the connection.
+    pub fn wants_input(&mut self, conn: &Conn) -> bool {
+        if conn.input_over {
+            return false;
+        }
+        match conn.phase {
+            Phase::Closed => false,
+            Phase::Linger | Phase::Flush { .. } => true,
+            Phase::Open => {
+                let in_body = conn.exchange.and_then(|id| self.exchanges.get(id)).filter(|e| !e.request_done);
+                match in_body {
+                    Some(exchange) => {
+                        exchange.credit > 0 || exchange.response == super::exchange::Response::Complete
+                    }
+                    None => conn.pending.len() < super::conn::PENDING_LIMIT,
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,327 @@
+//! The engine: one pass turns completions into jobs, frames become sends.
+//!
+//! Owns the backend and, in [`core::Core`], the connections and exchanges. It runs unchanged under both models: whoever
+//! drives it calls [`Engine::apply`] for each frame, [`Engine::flush`], [`Engine::wait`], [`Engine::pass`], and takes
+//! the jobs. It never calls a host and never blocks but in `wait` (R11).
+//!
+//! Handlers (`input.rs`, `response.rs`) only change the state of a connection and note it as dirty; [`Engine::settle`]
+//! is the one place that brings the backend in line with it.
+
+mod conn;
+mod core;
+mod exchange;
+mod input;
+mod output;
+mod response;
+mod settings;
+mod timers;
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+use m0_platform::{Backend, Clock, Completion, EndOfReceive, Instant, ListenerId, Token};
+
+pub use self::settings::{Settings, Stats};
+
+use self::conn::{Conn, Phase, Timer};
+use self::core::Core;
+use self::output::Piece;
+use self::timers::NEVER;
+use crate::handoff::{Frame, Job, Stop};
+use crate::log::Logger;
+
+/// How long a connection may linger after our FIN.
+const LINGER_TIME: Duration = Duration::from_secs(2);
+/// How long the rest of a request that is answered already is awaited, at most.
+const DISCARD_TIME: Duration = Duration::from_secs(5);
+/// Accepting that failed for want of descriptors is tried again after this, or when a connection closes.
+const ACCEPT_RETRY: Duration = Duration::from_secs(1);
+
+/// An event loop's state: a backend, and what is served over it.
+pub struct Engine {
+    backend: Box<dyn Backend>,
+    core: Core,
+    listeners: Vec<ListenerId>,
+    /// Accepting is paused for want of descriptors until then.
+    accept_again: Option<Instant>,
+    /// The host has been told that the drain is over.
+    stopped_said: bool,
+    due: Vec<(Token, u64)>,
+}
+
+impl Engine {
+    /// An engine over a backend, with nothing open.
+    #[must_use]
+    pub fn new(backend: Box<dyn Backend>, settings: Settings, clock: Clock, log: Logger) -> Self {
+        Engine {
+            backend,
+            core: Core::new(settings, clock, log),
+            listeners: Vec::new(),
+            accept_again: None,
+            stopped_said: false,
+            due: Vec::new(),
+        }
+    }
+
+    /// Accepts connections on a listening socket.
+    ///
+    /// # Errors
+    /// What the backend gave.
+    pub fn listen(&mut self, socket: OwnedFd) -> io::Result<()> {
+        self.listeners.push(self.backend.listen(socket)?);
+        Ok(())
+    }
+
+    /// The backend, for what is not HTTP: foreign descriptors, the waker.
+    pub fn backend(&mut self) -> &mut dyn Backend {
+        &mut *self.backend
+    }
+
+    /// Counters.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        Stats { exchanges: self.core.exchanges.in_use() as u64, ..self.core.stats }
+    }
+
+    /// Takes one frame of the host. Its effect on sockets comes with [`Engine::flush`].
+    pub fn apply(&mut self, frame: Frame) {
+        match frame {
+            Frame::Stop(how) => self.stop(how),
+            frame => self.core.frame(frame),
+        }
+    }
+
+    /// Hands the backend what there is to do: sends, receives, closes.
+    pub fn flush(&mut self) {
+        // Each round decodes at most one further request of each connection that had kept some, and a connection is
+        // in the list again only when that one was answered meanwhile: a host is needed for that, so this ends.
+        while let Some(token) = self.core.again.pop() {
+            self.core.input(token, &[]);
+        }
+        while let Some(token) = self.core.dirty.pop() {
+            self.settle(token);
+        }
+    }
+
+    /// Whether frames have been applied that [`Engine::flush`] has not seen.
+    #[must_use]
+    pub fn needs_flush(&self) -> bool {
+        !self.core.dirty.is_empty() || !self.core.again.is_empty()
+    }
+
+    /// Submits what is queued without waiting (R1).
+    ///
+    /// # Errors
+    /// The kernel refused.
+    pub fn submit(&mut self) -> io::Result<()> {
+        self.backend.submit()
+    }
+
+    /// Waits for completions, at most as long as said and no longer than until the next deadline.
+    ///
+    /// # Errors
+    /// What the backend cannot go on from.
+    pub fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
+        let timeout = match timeout {
+            Some(Duration::ZERO) => timeout,
+            timeout => match (timeout, self.next_deadline()) {
+                (Some(a), Some(b)) => Some(a.min(b)),
+                (a, b) => a.or(b),
+            },
+        };
+        self.backend.wait(timeout)
+    }
+
+    /// Whether a pass would find something without a wait.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        self.backend.is_ready()
+    }
+
+    fn next_deadline(&self) -> Option<Duration> {
+        let now = self.core.clock.now();
+        let accept = self.accept_again.map(|at| at.since(now));
+        match (self.core.wheel.next(now), accept) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        }
+    }
+
+    /// Turns what the last wait gathered into jobs. Calls `foreign` for each foreign descriptor that is ready.
+    pub fn pass(&mut self, mut foreign: impl FnMut(std::os::fd::RawFd, m0_platform::Interest)) {
+        self.core.now = self.core.clock.now();
+        while let Some(completion) = self.backend.next() {
+            match completion {
+                Completion::Foreign { fd, ready } => foreign(fd, ready),
+                other => self.complete(other),
+            }
+        }
+        self.expire();
+        self.flush();
+        if self.core.draining && !self.stopped_said && self.core.is_drained() {
+            self.stopped_said = true;
+            self.core.jobs.push_back(Job::Stopped);
+        }
+    }
+
+    /// The next thing to tell the host.
+    pub fn pop_job(&mut self) -> Option<Job> {
+        self.core.jobs.pop_front()
+    }
+
+    /// Puts back a job that had no room, to be the next again.
+    pub fn unpop_job(&mut self, job: Job) {
+        self.core.jobs.push_front(job);
+    }
+
+    /// Jobs that wait for the host.
+    #[must_use]
+    pub fn jobs(&self) -> usize {
+        self.core.jobs.len()
+    }
+
+    /// Closes the backend with all it owns. Nothing is sent any more.
+    pub fn shutdown(&mut self) {
+        self.backend.shutdown();
+    }
+
+    fn complete(&mut self, completion: Completion) {
+        match completion {
+            Completion::Accepted { token, peer, local, .. } => self.accepted(token, peer, local),
+            Completion::AcceptFailed { error, .. } => self.accept_failed(&error),
+            Completion::Received { token, chunk } => {
+                self.core.input(token, self.backend.bytes(&chunk));
+                self.backend.recycle(chunk);
+            }
+            Completion::ReceiveEnded { token, end } => {
+                self.core.input_ended(token, matches!(end, EndOfReceive::Failed(_)));
+            }
+            Completion::Sent { token, result, buf } => {
+                self.core.pool.give(buf.bytes);
+                self.core.with_conn(token, |core, conn| core.sent(conn, result.is_ok()));
+            }
+            Completion::FileSent { token, result } => {
+                self.core.with_conn(token, |core, conn| core.file_sent(conn, result));
+            }
+            Completion::Closed { token } => {
+                self.core.remove(token);
+                if self.accept_again.take().is_some() {
+                    self.resume_accept();
+                }
+            }
+            Completion::Foreign { .. } => unreachable!("handled by the pass"),
+        }
+    }
+
+    fn accepted(&mut self, token: Token, peer: Option<std::net::SocketAddr>, local: Option<std::net::SocketAddr>) {
+        let conn = Conn::new(token, peer, local, &self.core.settings.limits);
+        self.core.insert(conn);
+        let most = self.core.settings.max_connections as u64;
+        let full = most != 0 && self.core.stats.connections > most;
+        if full || self.core.draining {
+            self.core.with_conn(token, |core, conn| {
+                let text = if full { "Too many connections." } else { "The server is stopping." };
+                core.refuse(conn, 503, text, crate::handoff::Why::Refused);
+            });
+        }
+    }
+
+    fn accept_failed(&mut self, error: &io::Error) {
+        if self.accept_again.is_none() {
+            self.core.log.warn("accept", format_args!("accepting is paused, connections wait in the backlog: {error}"));
+        }
+        self.accept_again = Some(self.core.now.plus(ACCEPT_RETRY));
+    }
+
+    fn resume_accept(&mut self) {
+        if !self.core.draining {
+            for listener in &self.listeners {
+                self.backend.resume_accept(*listener);
+            }
+        }
+    }
+
+    /// Acts on deadlines that have passed.
+    fn expire(&mut self) {
+        if self.accept_again.is_some_and(|at| at <= self.core.now) {
+            self.accept_again = None;
+            self.resume_accept();
+        }
+        let mut due = std::mem::take(&mut self.due);
+        self.core.wheel.expire(self.core.now, &mut due);
+        for (token, tick) in due.drain(..) {
+            let progress = self.backend.send_progress(token);
+            self.core.with_conn(token, |core, conn| {
+                if conn.filed != tick {
+                    return; // filed anew for an earlier tick meanwhile
+                }
+                conn.filed = NEVER;
+                let moved = std::mem::replace(&mut conn.progress, progress) != progress;
+                if conn.deadline > tick {
+                    if conn.deadline != NEVER {
+                        conn.filed = core.wheel.file(conn.token, conn.deadline);
+                    }
+                } else if conn.timer == Timer::Write && moved {
+                    conn.touched = true;
+                } else {
+                    core.timed_out(conn);
+                }
+            });
+        }
+        self.due = due;
+    }
+
+    /// Brings the backend in line with a connection's state.
+    fn settle(&mut self, token: Token) {
+        let Engine { backend, core, .. } = self;
+        let Some(slot) = core.conns.get_mut(token.index as usize) else { return };
+        let Some(mut conn) = slot.take_if(|conn| conn.token == token) else { return };
+        conn.dirty = false;
+        if conn.phase != Phase::Closed {
+            match conn.output.start_next() {
+                Some(Piece::Bytes(buf, _)) => backend.send(token, buf),
+                Some(Piece::File { file, offset, len, .. }) => backend.send_file(token, file, offset, len),
+                None => {}
+            }
+        }
+        if conn.output.is_empty()
+            && let Phase::Flush { linger } = conn.phase
+        {
+            if linger && !conn.input_over {
+                conn.phase = Phase::Linger;
+                backend.shutdown_write(token);
+            } else {
+                conn.phase = Phase::Closed;
+            }
+        }
+        if conn.phase == Phase::Closed {
+            conn.receiving = false;
+            if !std::mem::replace(&mut conn.close_said, true) {
+                backend.close(token);
+            }
+        }
+        let wants = core.wants_input(&conn);
+        if wants != conn.receiving {
+            conn.receiving = wants;
+            if wants {
+                backend.receive(token);
+            } else if !conn.input_over && conn.phase != Phase::Closed {
+                backend.pause_receive(token);
+            }
+        }
+        core.rearm(&mut conn);
+        core.conns[token.index as usize] = Some(conn);
+    }
+
+    fn stop(&mut self, how: Stop) {
+        for listener in self.listeners.drain(..) {
+            self.backend.unlisten(listener);
+        }
+        self.accept_again = None;
+        match how {
+            Stop::Drain => self.core.drain(),
+            Stop::Now => self.core.stop(),
+        }
+    }
+}

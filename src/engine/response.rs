@@ -1,0 +1,254 @@
+//! What goes out: a host's frames become bytes in the connection's queue.
+//!
+//! Keeps R8: one head an exchange, no byte of a body beyond its length, and a response that cannot be completed ends
+//! with its connection. A frame of an exchange whose connection has gone on, or has gone, is dropped (R3).
+
+use std::os::fd::OwnedFd;
+
+use bytes::Bytes;
+
+use super::conn::{Conn, Phase};
+use super::core::Core;
+use super::exchange::{Expect, RequestLine, Response};
+use super::output::Owner;
+use crate::handoff::{ExchangeId, Frame, Job, ResponseHead, Why, charge};
+use crate::http1::{self, BodyMode, ResponseContext};
+
+impl Core {
+    /// Takes one frame of an exchange.
+    pub fn frame(&mut self, frame: Frame) {
+        match frame {
+            Frame::WantBody(id, window) => self.on_exchange(id, |core, conn| core.want_body(conn, id, window)),
+            Frame::Head(id, head) => self.on_exchange(id, |core, conn| core.head(conn, id, &head)),
+            Frame::Chunk(id, bytes) => self.on_exchange(id, |core, conn| core.chunk(conn, id, bytes)),
+            Frame::File(id, file, offset, len) => {
+                self.on_exchange(id, |core, conn| core.file(conn, id, file, offset, len));
+            }
+            Frame::End(id) => self.on_exchange(id, |core, conn| core.end(conn, id)),
+            Frame::Abort(id, why) => self.on_exchange(id, |core, conn| core.abort(conn, id, why)),
+            Frame::Released(id) => self.exchanges.release(id),
+            Frame::Stop(_) => unreachable!("the engine takes this frame itself"),
+        }
+    }
+
+    /// Calls `f` when the exchange's connection still works on it and its response is not complete.
+    fn on_exchange(&mut self, id: ExchangeId, f: impl FnOnce(&mut Core, &mut Conn)) {
+        let Some(exchange) = self.exchanges.get(id) else { return };
+        if !exchange.attached || exchange.response == Response::Complete {
+            return;
+        }
+        let token = exchange.conn;
+        self.with_conn(token, f);
+    }
+
+    fn want_body(&mut self, conn: &mut Conn, id: ExchangeId, window: u32) {
+        let exchange = self.exchanges.get(id).expect("on_exchange found it");
+        exchange.credit = exchange.credit.saturating_add(i64::from(window));
+        if exchange.expect == Expect::Waiting && exchange.response == Response::NotStarted {
+            exchange.expect = Expect::Sent;
+            conn.output.tail(&mut self.pool).extend_from_slice(http1::CONTINUE);
+        }
+        if !conn.pending.is_empty() {
+            self.again.push(conn.token);
+        }
+    }
+
+    fn head(&mut self, conn: &mut Conn, id: ExchangeId, head: &ResponseHead) {
+        let draining = self.draining;
+        let exchange = self.exchanges.get(id).expect("on_exchange found it");
+        if exchange.response != Response::NotStarted {
+            return self.host_error(conn, "a second response head");
+        }
+        let date = self.settings.date.then(|| self.date.get(self.clock.unix_seconds()));
+        let context = ResponseContext {
+            version: exchange.version,
+            is_head: exchange.is_head,
+            keep_alive: exchange.keep_alive && exchange.expect != Expect::Waiting && !draining,
+            date,
+            server: self.settings.server.as_deref(),
+        };
+        let (mode, keep_alive) = http1::write_head(conn.output.tail(&mut self.pool), head, &context);
+        exchange.keep_alive = keep_alive;
+        exchange.status = head.status;
+        let remaining = match mode {
+            BodyMode::Length(length) => length,
+            BodyMode::None | BodyMode::Chunked | BodyMode::UntilClose => 0,
+        };
+        exchange.response = Response::Body(mode, remaining);
+    }
+
+    /// Counts body bytes against the response's length: the mode, or an error when there are too many.
+    fn account(&mut self, id: ExchangeId, len: u64) -> Result<BodyMode, &'static str> {
+        let exchange = self.exchanges.get(id).expect("on_exchange found it");
+        let Response::Body(mode, remaining) = &mut exchange.response else {
+            return Err("body bytes before the response's head");
+        };
+        if matches!(mode, BodyMode::Length(_)) {
+            *remaining = remaining.checked_sub(len).ok_or("more body bytes than the response's content-length")?;
+        }
+        Ok(*mode)
+    }
+
+    fn chunk(&mut self, conn: &mut Conn, id: ExchangeId, bytes: Bytes) {
+        let charged = charge(bytes.len());
+        match self.account(id, bytes.len() as u64) {
+            Err(error) => self.host_error(conn, error),
+            Ok(BodyMode::None) => self.jobs.push_back(Job::Credit(id, charged)),
+            Ok(_) if bytes.is_empty() => self.jobs.push_back(Job::Credit(id, charged)),
+            Ok(BodyMode::Length(_) | BodyMode::UntilClose) => {
+                conn.output.push_body(id, bytes, charged, &mut self.pool);
+            }
+            Ok(BodyMode::Chunked) => {
+                http1::write_chunk_start(conn.output.tail(&mut self.pool), bytes.len());
+                conn.output.push_body(id, bytes, charged, &mut self.pool);
+                conn.output.tail(&mut self.pool).extend_from_slice(http1::CHUNK_END);
+            }
+        }
+    }
+
+    fn file(&mut self, conn: &mut Conn, id: ExchangeId, file: OwnedFd, offset: u64, len: u64) {
+        match self.account(id, len) {
+            Err(error) => self.host_error(conn, error),
+            Ok(BodyMode::None) => self.jobs.push_back(Job::FileSent(id, true)),
+            Ok(_) if len == 0 => self.jobs.push_back(Job::FileSent(id, true)),
+            Ok(BodyMode::Length(_) | BodyMode::UntilClose) => conn.output.push_file(id, file, offset, len),
+            Ok(BodyMode::Chunked) => {
+                http1::write_chunk_start(conn.output.tail(&mut self.pool), usize::try_from(len).unwrap_or(usize::MAX));
+                conn.output.push_file(id, file, offset, len);
+                conn.output.tail(&mut self.pool).extend_from_slice(http1::CHUNK_END);
+            }
+        }
+    }
+
+    fn end(&mut self, conn: &mut Conn, id: ExchangeId) {
+        let exchange = self.exchanges.get(id).expect("on_exchange found it");
+        match exchange.response {
+            Response::NotStarted => return self.host_error(conn, "an end before the response's head"),
+            Response::Complete => unreachable!("on_exchange lets no complete response through"),
+            Response::Body(BodyMode::Length(_), remaining) if remaining > 0 => {
+                return self.host_error(conn, "fewer body bytes than the response's content-length");
+            }
+            Response::Body(BodyMode::Chunked, _) => {
+                conn.output.tail(&mut self.pool).extend_from_slice(http1::LAST_CHUNK);
+            }
+            Response::Body(..) => {}
+        }
+        exchange.response = Response::Complete;
+        self.stats.responses += 1;
+        let cut = exchange.request_aborted || exchange.expect == Expect::Waiting || !exchange.keep_alive;
+        exchange.keep_alive &= exchange.request_done || !cut;
+        let finished = exchange.request_done || cut;
+        let (line, status) = (exchange.line.take(), exchange.status);
+        self.log_access(conn, line, status);
+        if finished {
+            self.finish_exchange(conn);
+        }
+        // Otherwise the rest of the request is read and thrown away, within a bound: then the connection goes on.
+    }
+
+    fn log_access(&self, conn: &Conn, line: Option<Box<RequestLine>>, status: u16) {
+        if let Some(line) = line {
+            self.log.access(conn.peer, &line.method, &line.target, line.version, status);
+        }
+    }
+
+    fn abort(&mut self, conn: &mut Conn, id: ExchangeId, why: Why) {
+        let exchange = self.exchanges.get(id).expect("on_exchange found it");
+        let (started, unread) = (exchange.response != Response::NotStarted, !exchange.request_done);
+        exchange.response = Response::Complete; // the host knows: it is not told again
+        let (line, status) = (exchange.line.take(), if started { exchange.status } else { 500 });
+        self.log_access(conn, line, status);
+        self.leave(conn, id);
+        if started || why == Why::Stopping {
+            conn.finish(false);
+            return;
+        }
+        let date = self.date.get(self.clock.unix_seconds());
+        http1::write_refusal(conn.output.tail(&mut self.pool), 500, "Internal Server Error", date);
+        conn.finish(unread || !conn.pending.is_empty());
+    }
+
+    /// The host broke the protocol of frames. The connection is closed, so that nothing of this reaches the next
+    /// response, and it is said in the log (R12).
+    fn host_error(&mut self, conn: &mut Conn, what: &str) {
+        self.log.error("response cut short", format_args!("a response was cut short: the application sent {what}"));
+        let id = conn.exchange.expect("on_exchange found it");
+        let exchange = self.exchanges.get(id).expect("on_exchange found it");
+        if exchange.response == Response::NotStarted {
+            self.jobs.push_back(Job::Reset(id, Why::HostError));
+            self.abort(conn, id, Why::HostError);
+        } else {
+            self.detach(conn, Why::HostError);
+            conn.finish(false);
+        }
+    }
+
+    /// A send is over. Gives the exchange back what it was charged.
+    pub fn sent(&mut self, conn: &mut Conn, ok: bool) {
+        let owner = conn.output.finished();
+        conn.touched = true;
+        if !ok {
+            self.kill(conn, Why::PeerGone);
+            return;
+        }
+        if owner.charge > 0 && self.is_streaming(conn, owner) {
+            self.jobs.push_back(Job::Credit(owner.id.expect("a charge has an owner"), owner.charge));
+        }
+        if conn.may_start() && !conn.pending.is_empty() {
+            self.again.push(conn.token);
+        }
+    }
+
+    /// Whether the connection still works on this response and the host has more to say: only then is it told.
+    fn is_streaming(&mut self, conn: &Conn, owner: Owner) -> bool {
+        let Some(id) = owner.id.filter(|id| conn.exchange == Some(*id)) else { return false };
+        self.exchanges.get(id).is_some_and(|exchange| exchange.response != Response::Complete)
+    }
+
+    /// A file send is over: short when the file was shorter than its length at the time it was opened.
+    pub fn file_sent(&mut self, conn: &mut Conn, result: std::io::Result<u64>) {
+        let owner = conn.output.finished();
+        conn.touched = true;
+        match result {
+            Ok(sent) if Some(sent) == owner.file => {
+                if self.is_streaming(conn, owner) {
+                    self.jobs.push_back(Job::FileSent(owner.id.expect("a file has an owner"), true));
+                }
+            }
+            Ok(_) => {
+                self.log.error("file cut short", "a response was cut short: a file became shorter while it was sent");
+                self.kill(conn, Why::HostError);
+            }
+            Err(_) => self.kill(conn, Why::PeerGone),
+        }
+    }
+
+    /// Starts to drain: what is idle closes, the rest after its response.
+    pub fn drain(&mut self) {
+        self.draining = true;
+        for token in self.tokens() {
+            self.with_conn(token, |_, conn| {
+                if conn.is_idle() {
+                    conn.finish(true);
+                }
+            });
+        }
+    }
+
+    /// Closes everything.
+    pub fn stop(&mut self) {
+        self.draining = true;
+        for token in self.tokens() {
+            self.with_conn(token, |core, conn| core.kill(conn, Why::Stopping));
+        }
+    }
+
+    fn tokens(&self) -> Vec<m0_platform::Token> {
+        self.conns.iter().flatten().map(|conn| conn.token).collect()
+    }
+
+    /// Whether a drain has nothing more to wait for: connections that only await the peer's FIN do not count.
+    pub fn is_drained(&self) -> bool {
+        self.conns.iter().flatten().all(|conn| matches!(conn.phase, Phase::Linger | Phase::Closed))
+    }
+}

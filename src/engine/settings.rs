@@ -1,0 +1,65 @@
+//! What an engine is told once, and what it counts.
+
+use std::time::Duration;
+
+use crate::http1::Limits;
+
+/// Limits and times of an engine. Zero means "no limit" where the field says so.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Sizes of heads and bodies.
+    pub limits: Limits,
+    /// From the first byte of a head (or the start of a connection) to the head's end.
+    pub header_timeout: Duration,
+    /// Of inactivity: of a body that we are ready to read, and of a client that does not read.
+    pub body_timeout: Duration,
+    /// Between requests of a connection.
+    pub idle_timeout: Duration,
+    /// Connections at once; 0 is no limit. One more is answered 503.
+    pub max_connections: usize,
+    /// Requests a connection; 0 is no limit.
+    pub max_requests: u32,
+    /// Whether responses carry `date`.
+    pub date: bool,
+    /// The `server` field of responses.
+    pub server: Option<Vec<u8>>,
+    /// Whether a line per response goes to the access log.
+    pub access_log: bool,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings {
+            limits: Limits::default(),
+            header_timeout: Duration::from_secs(30),
+            body_timeout: Duration::from_secs(30),
+            idle_timeout: Duration::from_secs(75),
+            max_connections: 0,
+            max_requests: 0,
+            date: true,
+            server: Some(b"m0serve".to_vec()),
+            access_log: false,
+        }
+    }
+}
+
+/// Counters of an engine since its start. Races that are normal are counted here, not logged (R12).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Connections accepted.
+    pub accepted: u64,
+    /// Connections open now.
+    pub connections: u64,
+    /// Requests handed to a host.
+    pub requests: u64,
+    /// Responses completed.
+    pub responses: u64,
+    /// Requests refused by the engine itself.
+    pub refused: u64,
+    /// Connections that broke, or were left by the client, with a request in flight.
+    pub abandoned: u64,
+    /// Connections closed by a time-out of ours.
+    pub timed_out: u64,
+    /// Exchanges whose slot is in use now.
+    pub exchanges: u64,
+}

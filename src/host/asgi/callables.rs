@@ -1,0 +1,404 @@
+//! `receive` and `send` as an application sees them, and the awaitables that they return.
+//!
+//! An awaitable that can complete at once costs no future and no trip through the event loop. It is also a coroutine by
+//! duck type (`send`, `throw`, `close`), so that `asyncio.create_task(receive())` works as under other servers.
+
+use bytes::Bytes;
+use pyo3::exceptions::{PyOSError, PyRuntimeError, PyStopIteration, PyTypeError, PyValueError};
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyString};
+
+use super::Host;
+use super::bound::ThreadBound;
+use super::exchange::{Message, Misuse, Stage, State};
+use crate::handoff::{Frame, ResponseHead, Why};
+
+/// One request; its bound methods `receive` and `send` are what the application is called with.
+#[pyclass(frozen, module = "m0serve._native")]
+pub struct Exchange {
+    pub(super) host: Py<Host>,
+    pub(super) state: ThreadBound<State>,
+}
+
+#[pymethods]
+impl Exchange {
+    /// The ASGI `receive` callable.
+    fn receive(slf: Bound<'_, Self>) -> PyResult<Pending> {
+        Ok(Pending { exchange: slf.unbind(), kind: Kind::Receive, waiting: None, over: false })
+    }
+
+    /// The ASGI `send` callable.
+    fn send<'py>(slf: &Bound<'py, Self>, message: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        let py = slf.py();
+        let message = message.cast::<PyDict>().map_err(|_| PyTypeError::new_err("an ASGI message must be a dict"))?;
+        let kind = message
+            .get_item(intern!(py, "type"))?
+            .ok_or_else(|| PyValueError::new_err("an ASGI message must have a \"type\""))?;
+        let kind = kind.cast::<PyString>()?.to_str()?;
+        let exchange = slf.get();
+        let open = match kind {
+            "http.response.body" => exchange.body(py, message)?,
+            "http.response.start" => exchange.start(py, message)?,
+            "http.response.pathsend" => exchange.path(py, message)?,
+            other => return Err(exchange.unexpected(other)),
+        };
+        if open {
+            return Ok(exchange.host.get().ready(py));
+        }
+        let pending = Pending { exchange: slf.clone().unbind(), kind: Kind::Send, waiting: None, over: false };
+        Ok(Bound::new(py, pending)?.into_any())
+    }
+
+    /// The task of this request is done.
+    fn task_done(slf: &Bound<'_, Self>, task: &Bound<'_, PyAny>) -> PyResult<()> {
+        super::tasks::finish(slf, task)
+    }
+
+    /// Runs an awaitable that is no coroutine; see `tasks.rs`.
+    fn __repr__(&self) -> PyResult<String> {
+        Ok(format!("<m0serve exchange {}>", self.state.get()?.name))
+    }
+}
+
+impl Exchange {
+    fn unexpected(&self, kind: &str) -> PyErr {
+        let expected = match self.state.get().map(|state| state.stage) {
+            Ok(Stage::Waiting) => "Expected ASGI message 'http.response.start'",
+            Ok(Stage::Started) => "Expected ASGI message 'http.response.body' or 'http.response.pathsend'",
+            _ => return PyRuntimeError::new_err(format!(
+                "Unexpected ASGI message '{kind}' sent, after response already completed."
+            )),
+        };
+        PyRuntimeError::new_err(format!("{expected}, but got '{kind}'."))
+    }
+
+    fn check_here(&self, wanted: Stage, kind: &str) -> PyResult<()> {
+        let (gone, stage) = {
+            let state = self.state.get()?;
+            (state.gone, state.stage)
+        };
+        if stage != Stage::Complete && gone {
+            return Err(gone_error());
+        }
+        if stage != wanted {
+            return Err(self.unexpected(kind));
+        }
+        Ok(())
+    }
+
+    fn start(&self, py: Python<'_>, message: &Bound<'_, PyDict>) -> PyResult<bool> {
+        self.check_here(Stage::Waiting, "http.response.start")?;
+        let status = message
+            .get_item(intern!(py, "status"))?
+            .ok_or_else(|| PyValueError::new_err("'http.response.start' must have a \"status\""))?;
+        let status: u16 = status.extract()?;
+        let bad = |bad: crate::handoff::BadHead| PyValueError::new_err(bad.message());
+        let mut head = ResponseHead::new(status).map_err(bad)?;
+        if let Some(headers) = message.get_item(intern!(py, "headers"))? {
+            for pair in headers.try_iter()? {
+                let pair = pair?;
+                let mut items = pair.try_iter()?;
+                let (Some(name), Some(value), None) = (items.next(), items.next(), items.next()) else {
+                    return Err(PyValueError::new_err("a response header must be a pair of bytes"));
+                };
+                let (name, value) = (name?, value?);
+                head.push(header_bytes(&name)?, header_bytes(&value)?).map_err(bad)?;
+            }
+        }
+        // The application's iterables ran above: the stage may have changed.
+        self.check_here(Stage::Waiting, "http.response.start")?;
+        self.state.get()?.start(head);
+        Ok(true)
+    }
+
+    fn body(&self, py: Python<'_>, message: &Bound<'_, PyDict>) -> PyResult<bool> {
+        self.check_here(Stage::Started, "http.response.body")?;
+        let body = match message.get_item(intern!(py, "body"))? {
+            None => PyBytes::new(py, b""),
+            Some(body) => match body.cast_into::<PyBytes>() {
+                Ok(body) => body,
+                Err(other) => to_bytes(other.into_inner())?,
+            },
+        };
+        let more = match message.get_item(intern!(py, "more_body"))? {
+            None => false,
+            Some(more) => more.is_truthy()?,
+        };
+        let host = self.host.get();
+        let mut state = self.state.get()?;
+        if let Err(misuse) = state.account(body.as_bytes().len() as u64, !more) {
+            return Err(self.misused(state, misuse));
+        }
+        let mut shared = host.shared.get()?;
+        state.push_body(&body, !more, &mut shared.link);
+        let open = state.may_send();
+        // The response is complete: a `receive` that waits (for a disconnect) is told so.
+        let receivers = if more { Vec::new() } else { state.take_receivers() };
+        drop(state);
+        shared.said(more || !open)?;
+        drop(shared);
+        for future in receivers {
+            super::wake(future.bind(py))?;
+        }
+        Ok(open)
+    }
+
+    /// The body does not fit its length: what is out cannot be taken back, so the connection goes.
+    fn misused(&self, mut state: std::cell::RefMut<'_, State>, misuse: Misuse) -> PyErr {
+        let text = match misuse {
+            Misuse::TooLong => "Response content longer than Content-Length",
+            Misuse::TooShort => "Response content shorter than Content-Length",
+        };
+        if state.head_sent
+            && let Ok(mut shared) = self.host.get().shared.get()
+        {
+            shared.link.push(Frame::Abort(state.id, Why::HostError));
+            state.stage = Stage::Complete;
+        }
+        PyRuntimeError::new_err(text)
+    }
+
+    fn path(&self, py: Python<'_>, message: &Bound<'_, PyDict>) -> PyResult<bool> {
+        self.check_here(Stage::Started, "http.response.pathsend")?;
+        let path = message
+            .get_item(intern!(py, "path"))?
+            .ok_or_else(|| PyValueError::new_err("'http.response.pathsend' must have a \"path\""))?;
+        let path: std::path::PathBuf = path.extract()?;
+        let file = std::fs::File::open(&path)?;
+        let len = file.metadata()?.len();
+        let host = self.host.get();
+        let mut state = self.state.get()?;
+        if let Err(misuse) = state.account(len, true) {
+            return Err(self.misused(state, misuse));
+        }
+        let mut shared = host.shared.get()?;
+        state.push_file(file.into(), len, &mut shared.link);
+        drop(state);
+        shared.said(true)?;
+        Ok(true)
+    }
+}
+
+fn gone_error() -> PyErr {
+    PyOSError::new_err("the client has disconnected")
+}
+
+fn header_bytes<'a>(item: &'a Bound<'_, PyAny>) -> PyResult<&'a [u8]> {
+    match item.cast::<PyBytes>() {
+        Ok(bytes) => Ok(bytes.as_bytes()),
+        Err(_) => Err(PyTypeError::new_err("response header names and values must be bytes")),
+    }
+}
+
+/// A body that is a bytearray or memoryview, as some frameworks send it.
+fn to_bytes(body: Bound<'_, PyAny>) -> PyResult<Bound<'_, PyBytes>> {
+    let py = body.py();
+    let is_buffer = body.is_instance_of::<pyo3::types::PyByteArray>() || body.is_instance_of::<pyo3::types::PyMemoryView>();
+    if !is_buffer {
+        return Err(PyTypeError::new_err("an ASGI body must be bytes"));
+    }
+    Ok(py.get_type::<PyBytes>().call1((body,))?.cast_into::<PyBytes>()?)
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Receive,
+    Send,
+}
+
+/// An awaitable of one `receive` or `send` call.
+#[pyclass(module = "m0serve._native")]
+pub struct Pending {
+    exchange: Py<Exchange>,
+    kind: Kind,
+    /// Iterator of the future that it waits for.
+    waiting: Option<Py<PyAny>>,
+    over: bool,
+}
+
+#[pymethods]
+impl Pending {
+    fn __await__(slf: PyRef<'_, Self>) -> PyRef<'_, Self> {
+        slf
+    }
+
+    fn __iter__(slf: PyRef<'_, Self>) -> PyRef<'_, Self> {
+        slf
+    }
+
+    fn __next__(&mut self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
+        self.step(py)
+    }
+
+    fn send(&mut self, py: Python<'_>, value: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+        let _ = value;
+        // As a coroutine's: the end is StopIteration, also without a value.
+        self.step(py)?.ok_or_else(|| PyStopIteration::new_err(()))
+    }
+
+    #[pyo3(signature = (kind, value=None, traceback=None))]
+    fn throw(
+        &mut self,
+        kind: &Bound<'_, PyAny>,
+        value: Option<&Bound<'_, PyAny>>,
+        traceback: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Py<PyAny>> {
+        let _ = traceback;
+        self.waiting = None;
+        self.over = true;
+        let error = match value {
+            Some(value) if !value.is_none() => value.clone(),
+            _ if kind.is_instance_of::<pyo3::types::PyType>() => kind.call0()?,
+            _ => kind.clone(),
+        };
+        Err(PyErr::from_value(error))
+    }
+
+    fn close(&mut self) {
+        self.waiting = None;
+        self.over = true;
+    }
+}
+
+impl Pending {
+    /// Completes (None, or StopIteration with a value) or gives the future to wait for.
+    fn step(&mut self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
+        if self.over {
+            return Err(PyRuntimeError::new_err("cannot reuse an awaitable that has completed"));
+        }
+        if let Some(waiting) = self.waiting.take() {
+            // The future is done: this raises StopIteration, or what the future was given (a cancellation).
+            let mut iterator = waiting.into_bound(py).cast_into::<pyo3::types::PyIterator>()?;
+            match iterator.next() {
+                None => {}
+                Some(Err(error)) => {
+                    self.over = true;
+                    return Err(error);
+                }
+                Some(Ok(future)) => {
+                    // Somebody polled before it was done.
+                    self.waiting = Some(iterator.into_any().unbind());
+                    return Ok(Some(future.unbind()));
+                }
+            }
+        }
+        let done = match self.kind {
+            Kind::Receive => self.step_receive(py)?,
+            Kind::Send => self.step_send(py)?,
+        };
+        match done {
+            Some(value) => {
+                self.over = true;
+                if value.is_none(py) { Ok(None) } else { Err(PyStopIteration::new_err((value,))) }
+            }
+            None => self.wait(py).map(Some),
+        }
+    }
+
+    fn step_receive(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
+        let exchange = self.exchange.get();
+        let host = exchange.host.get();
+        let message = {
+            let mut shared = host.shared.get()?;
+            let (message, asked) = exchange.state.get()?.next_message(&mut shared.link);
+            if asked {
+                shared.said(true)?;
+            }
+            message
+        };
+        let Some(message) = message else { return Ok(None) };
+        let dict = PyDict::new(py);
+        match message {
+            Message::Body(bytes, more) => {
+                dict.set_item(intern!(py, "type"), intern!(py, "http.request"))?;
+                dict.set_item(intern!(py, "body"), body_object(py, &bytes))?;
+                dict.set_item(intern!(py, "more_body"), more)?;
+            }
+            Message::Disconnect => dict.set_item(intern!(py, "type"), intern!(py, "http.disconnect"))?,
+        }
+        Ok(Some(dict.into_any().unbind()))
+    }
+
+    fn step_send(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
+        let state = self.exchange.get().state.get()?;
+        if state.gone {
+            return Err(gone_error());
+        }
+        Ok(state.may_send().then(|| py.None()))
+    }
+
+    /// Waits for a future that the host completes when something changes.
+    fn wait(&mut self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        let exchange = self.exchange.get();
+        let future = exchange.host.get().new_future(py)?;
+        {
+            let mut state = exchange.state.get()?;
+            let waiters = if self.kind == Kind::Receive { &mut state.receivers } else { &mut state.senders };
+            forget_done(py, waiters)?;
+            waiters.push(future.clone().unbind());
+        }
+        let mut iterator = future.try_iter()?;
+        let yielded = iterator.next().ok_or_else(|| PyRuntimeError::new_err("a new future is not done"))??;
+        self.waiting = Some(iterator.into_any().unbind());
+        Ok(yielded.unbind())
+    }
+}
+
+/// Drops futures that were cancelled, so that a `receive` with a time-out in a loop does not pile them up (R7).
+fn forget_done(py: Python<'_>, waiters: &mut Vec<Py<PyAny>>) -> PyResult<()> {
+    let mut kept = Vec::with_capacity(waiters.len() + 1);
+    for future in waiters.drain(..) {
+        if !future.bind(py).call_method0(intern!(py, "done"))?.is_truthy()? {
+            kept.push(future);
+        }
+    }
+    *waiters = kept;
+    Ok(())
+}
+
+fn body_object<'py>(py: Python<'py>, bytes: &Bytes) -> Bound<'py, PyBytes> {
+    PyBytes::new(py, bytes)
+}
+
+/// An awaitable that completes at once; one object serves all.
+#[pyclass(frozen, module = "m0serve._native")]
+pub struct Ready;
+
+#[pymethods]
+impl Ready {
+    fn __await__(slf: PyRef<'_, Self>) -> PyRef<'_, Self> {
+        slf
+    }
+
+    fn __iter__(slf: PyRef<'_, Self>) -> PyRef<'_, Self> {
+        slf
+    }
+
+    fn __next__(&self) -> Option<Py<PyAny>> {
+        None
+    }
+
+    fn send(&self, value: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+        let _ = value;
+        Err(PyStopIteration::new_err(()))
+    }
+
+    #[pyo3(signature = (kind, value=None, traceback=None))]
+    fn throw(
+        &self,
+        kind: &Bound<'_, PyAny>,
+        value: Option<&Bound<'_, PyAny>>,
+        traceback: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Py<PyAny>> {
+        let _ = traceback;
+        let error = match value {
+            Some(value) if !value.is_none() => value.clone(),
+            _ if kind.is_instance_of::<pyo3::types::PyType>() => kind.call0()?,
+            _ => kind.clone(),
+        };
+        Err(PyErr::from_value(error))
+    }
+
+    fn close(&self) {}
+}

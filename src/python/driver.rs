@@ -1,0 +1,312 @@
+//! The glue between asyncio's waiting and ours: `select` for asyncio's own loop, a tick for any other.
+//!
+//! With asyncio's own loop our selector waits on the backend (inverted) or beside the ring (pump). `select` runs the
+//! engine's part of the turn, which calls no application code, and returns one ready key for the part that does: an
+//! ordinary asyncio handle, so application code never runs inside `select`. A loop of another kind watches a descriptor
+//! of the backend and calls [`Driver::tick`].
+
+use std::os::fd::RawFd;
+use std::time::Duration;
+
+use m0_platform::{Clock, Instant, Interest};
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList, PyTuple};
+
+use crate::handoff::Link;
+use crate::host::asgi::{Host, Shared, ThreadBound};
+use crate::model::pump::SPIN;
+
+/// asyncio's event masks (`selectors.EVENT_READ`, `EVENT_WRITE`).
+const READ: u8 = 1;
+const WRITE: u8 = 2;
+/// While there is always something to do, foreign descriptors of the pump are looked at this often.
+const LOOK_AFTER: Duration = Duration::from_micros(100);
+
+/// What may change between two calls.
+struct State {
+    /// The key that runs a turn, with its handle; made anew while an older one is busy (a nested event loop).
+    turn: Option<(Py<PyAny>, usize)>,
+    /// When foreign descriptors were last looked at.
+    looked: Instant,
+    /// When another thread was last given the GIL in earnest.
+    yielded: Instant,
+    ready: Vec<(RawFd, Interest)>,
+}
+
+/// Drives a host from an event loop.
+#[pyclass(frozen, module = "m0serve._native")]
+pub struct Driver {
+    host: Py<Host>,
+    /// Foreign descriptors: number to `selectors.SelectorKey`.
+    keys: Py<PyDict>,
+    state: ThreadBound<State>,
+    clock: Clock,
+    spin: bool,
+}
+
+impl Driver {
+    /// A driver of a host. `spin`: whether to spin before parking.
+    pub fn new(py: Python<'_>, host: Py<Host>, spin: bool) -> Self {
+        let clock = Clock::new();
+        let now = clock.now();
+        let state = State { turn: None, looked: now, yielded: now, ready: Vec::new() };
+        Driver { host, keys: PyDict::new(py).unbind(), state: ThreadBound::new(state), clock, spin }
+    }
+}
+
+#[pymethods]
+impl Driver {
+    /// The dict of keys, which the selector's Python side fills.
+    #[getter]
+    fn keys(&self, py: Python<'_>) -> Py<PyDict> {
+        self.keys.clone_ref(py)
+    }
+
+    /// Watches a descriptor, or changes what it is watched for.
+    fn watch(&self, fd: RawFd, events: u8) -> PyResult<()> {
+        let mut shared = self.host.get().shared.get()?;
+        let interest = Interest { read: events & READ != 0, write: events & WRITE != 0 };
+        Ok(backend(&mut shared).watch(fd, interest)?)
+    }
+
+    /// Forgets a descriptor.
+    fn unwatch(&self, fd: RawFd) -> PyResult<()> {
+        backend(&mut *self.host.get().shared.get()?).unwatch(fd);
+        Ok(())
+    }
+
+    /// asyncio's wait. Returns ready keys with their events; `timeout` in seconds, None without limit.
+    #[pyo3(signature = (timeout=None))]
+    fn select<'py>(slf: &Bound<'py, Self>, timeout: Option<f64>) -> PyResult<Bound<'py, PyList>> {
+        let py = slf.py();
+        let driver = slf.get();
+        let timeout = timeout.map(|seconds| {
+            if seconds > 0.0 { Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX) } else { Duration::ZERO }
+        });
+        let mut ready = std::mem::take(&mut driver.state.get()?.ready);
+        let jobs = driver.gather(py, timeout, &mut ready);
+        let result = driver.events(slf, &ready, jobs);
+        ready.clear();
+        driver.state.get()?.ready = ready;
+        result
+    }
+
+    /// The turn's application part; called by asyncio as a handle.
+    fn turn(&self, py: Python<'_>) -> PyResult<()> {
+        Host::turn(self.host.bind(py)).map(drop)
+    }
+
+    /// A whole turn without waiting, for a loop that is not ours. Returns whether to come back at once.
+    fn tick(&self, py: Python<'_>) -> PyResult<bool> {
+        self.pass(py)?;
+        let more = Host::turn(self.host.bind(py))?;
+        let mut shared = self.host.get().shared.get()?;
+        let shared = &mut *shared;
+        match (&mut shared.link, &mut shared.foreign) {
+            (Link::Direct(direct), _) => {
+                direct.apply();
+                direct.engine.submit()?;
+                Ok(more || direct.engine.is_ready())
+            }
+            (link, Some(foreign)) => {
+                // From here the loop thread rings when it pushes; what it pushed before is seen by this look.
+                foreign.waker().announce();
+                let more = more || link.has_jobs();
+                if more {
+                    foreign.waker().retract();
+                }
+                Ok(more)
+            }
+            (Link::Ring(_), None) => Err(PyRuntimeError::new_err("a pump has a backend of its own for descriptors")),
+        }
+    }
+
+    /// The descriptor that a loop which is not ours watches.
+    fn poll_fd(&self) -> PyResult<RawFd> {
+        Ok(backend(&mut *self.host.get().shared.get()?).poll_fd()?)
+    }
+}
+
+/// The backend that waits on this thread.
+fn backend(shared: &mut Shared) -> &mut dyn m0_platform::Backend {
+    match (&mut shared.link, &mut shared.foreign) {
+        (Link::Direct(direct), _) => direct.engine.backend(),
+        (Link::Ring(_), Some(foreign)) => &mut **foreign,
+        (Link::Ring(_), None) => unreachable!("a pump has a backend of its own for descriptors"),
+    }
+}
+
+impl Driver {
+    /// The engine's part of a turn, without waiting.
+    fn pass(&self, py: Python<'_>) -> PyResult<()> {
+        let mut shared = self.host.get().shared.get()?;
+        let shared = &mut *shared;
+        match (&mut shared.link, &mut shared.foreign) {
+            (Link::Direct(direct), _) => {
+                self.gather_direct(py, direct, Some(Duration::ZERO), &mut Vec::new()).map(drop)
+            }
+            (link, Some(foreign)) => {
+                foreign.waker().retract();
+                link.flush()?;
+                foreign.wait(Some(Duration::ZERO))?; // takes the bell's ring, so that the descriptor goes quiet
+                while foreign.next().is_some() {}
+                Ok(())
+            }
+            (Link::Ring(_), None) => unreachable!("a pump has a backend of its own for descriptors"),
+        }
+    }
+
+    /// Waits until there are jobs or ready descriptors, a signal came, or the time is up. Returns whether there are
+    /// jobs.
+    fn gather(
+        &self,
+        py: Python<'_>,
+        timeout: Option<Duration>,
+        ready: &mut Vec<(RawFd, Interest)>,
+    ) -> PyResult<bool> {
+        let mut shared = self.host.get().shared.get()?;
+        let shared = &mut *shared;
+        match (&mut shared.link, &mut shared.foreign) {
+            (Link::Direct(direct), _) => self.gather_direct(py, direct, timeout, ready),
+            (link, Some(foreign)) => self.gather_ring(py, link, &mut **foreign, timeout, ready),
+            (Link::Ring(_), None) => unreachable!("a pump has a backend of its own for descriptors"),
+        }
+    }
+
+    fn gather_direct(
+        &self,
+        py: Python<'_>,
+        direct: &mut crate::handoff::Direct,
+        timeout: Option<Duration>,
+        ready: &mut Vec<(RawFd, Interest)>,
+    ) -> PyResult<bool> {
+        direct.apply();
+        let until = timeout.map(|timeout| self.clock.now().plus(timeout));
+        loop {
+            let left = if direct.engine.jobs() > 0 {
+                Some(Duration::ZERO)
+            } else {
+                until.map(|until| until.since(self.clock.now()))
+            };
+            let blocks = left != Some(Duration::ZERO);
+            let engine = &mut direct.engine;
+            if blocks {
+                py.detach(|| engine.wait(left))?;
+            } else {
+                self.give_way(py)?;
+                engine.wait(left)?;
+            }
+            let found = engine.is_ready();
+            engine.pass(|fd, events| ready.push((fd, events)));
+            // Nothing found after blocking is a signal, a deadline or the time: Python looks at its signals.
+            if engine.jobs() > 0 || !ready.is_empty() || !blocks || !found {
+                return Ok(engine.jobs() > 0);
+            }
+        }
+    }
+
+    fn gather_ring(
+        &self,
+        py: Python<'_>,
+        link: &mut Link,
+        foreign: &mut dyn m0_platform::Backend,
+        timeout: Option<Duration>,
+        ready: &mut Vec<(RawFd, Interest)>,
+    ) -> PyResult<bool> {
+        link.flush()?;
+        let now = self.clock.now();
+        let mut state = self.state.get()?;
+        if link.has_jobs() || timeout == Some(Duration::ZERO) {
+            drop(state);
+            self.give_way(py)?;
+            state = self.state.get()?;
+            if now.since(state.looked) >= LOOK_AFTER || !link.has_jobs() {
+                state.looked = now;
+                foreign.wait(Some(Duration::ZERO))?;
+            }
+        } else {
+            state.looked = now;
+            py.detach(|| self.park(link, foreign, timeout))?;
+        }
+        while let Some(completion) = foreign.next() {
+            if let m0_platform::Completion::Foreign { fd, ready: events } = completion {
+                ready.push((fd, events));
+            }
+        }
+        Ok(link.has_jobs())
+    }
+
+    /// Parks beside the ring (R5): spins where that pays, announces, looks again, blocks.
+    fn park(
+        &self,
+        link: &mut Link,
+        foreign: &mut dyn m0_platform::Backend,
+        timeout: Option<Duration>,
+    ) -> std::io::Result<()> {
+        if self.spin {
+            let until = self.clock.now().plus(SPIN);
+            while self.clock.now() < until {
+                if link.has_jobs() {
+                    return foreign.wait(Some(Duration::ZERO));
+                }
+                std::hint::spin_loop();
+            }
+        }
+        let waker = foreign.waker();
+        waker.announce();
+        let timeout = if link.has_jobs() { Some(Duration::ZERO) } else { timeout };
+        let waited = foreign.wait(timeout);
+        waker.retract();
+        waited
+    }
+
+    /// Gives other Python threads the GIL in earnest, now and then: a loop under load never blocks.
+    fn give_way(&self, py: Python<'_>) -> PyResult<()> {
+        let _ = (py, &self.state.get()?.yielded);
+        Ok(())
+    }
+
+    /// What `select` returns: a key per ready descriptor, and the turn's when there are jobs.
+    fn events<'py>(
+        &self,
+        slf: &Bound<'py, Self>,
+        ready: &[(RawFd, Interest)],
+        jobs: PyResult<bool>,
+    ) -> PyResult<Bound<'py, PyList>> {
+        let py = slf.py();
+        let list = PyList::empty(py);
+        let keys = self.keys.bind(py);
+        for (fd, events) in ready {
+            if let Some(key) = keys.get_item(fd)? {
+                let watched: u8 = key.getattr(intern!(py, "events"))?.extract()?;
+                let mask = (u8::from(events.read) * READ | u8::from(events.write) * WRITE) & watched;
+                if mask != 0 {
+                    list.append((key, mask))?;
+                }
+            }
+        }
+        if jobs? && self.host.get().is_started() {
+            list.append((self.turn_key(slf)?, READ))?;
+        }
+        Ok(list)
+    }
+
+    fn turn_key<'py>(&self, slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        let py = slf.py();
+        let depth = self.host.get().shared.get()?.turns;
+        if let Some((key, made_at)) = &self.state.get()?.turn
+            && *made_at >= depth
+        {
+            return Ok(key.bind(py).clone());
+        }
+        // While a turn is in progress its handle's context is entered: a nested loop needs a handle of its own.
+        let event_loop = self.host.get().runtime().event_loop.bind(py);
+        let handle = py.import("asyncio")?.getattr("Handle")?.call1((slf.getattr("turn")?, (), event_loop))?;
+        let data = PyTuple::new(py, [handle, py.None().into_bound(py)])?;
+        let key = py.import("selectors")?.getattr("SelectorKey")?.call1((-1, -1, READ, data))?;
+        self.state.get()?.turn = Some((key.clone().unbind(), depth));
+        Ok(key)
+    }
+}

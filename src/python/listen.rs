@@ -1,0 +1,135 @@
+//! The listening socket: bound early, so that a port in use is found before the application starts; listening late.
+
+use std::io;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::unix::fs::FileTypeExt;
+use std::path::Path;
+
+use socket2::{Domain, Protocol, SockAddr, Socket, Type};
+
+use crate::config::{Config, Place};
+
+/// As many as the kernel allows.
+const BACKLOG: i32 = 2048;
+
+/// A bound socket.
+pub struct Bound {
+    socket: Socket,
+    /// As it is printed: `http://127.0.0.1:8000`, `unix:/run/app.sock`.
+    pub address: String,
+    /// The path of a UNIX socket, removed at the end.
+    pub path: Option<String>,
+}
+
+impl Bound {
+    /// Starts to listen, and gives a descriptor for a backend.
+    ///
+    /// # Errors
+    /// What `listen(2)` or `dup(2)` gave.
+    pub fn listen(&self) -> io::Result<OwnedFd> {
+        self.socket.listen(BACKLOG)?;
+        Ok(self.socket.try_clone()?.into())
+    }
+}
+
+/// Binds where the configuration says.
+///
+/// # Errors
+/// One sentence that names the address and the fix.
+pub fn bind(config: &Config) -> io::Result<Bound> {
+    match config.place() {
+        Place::Tcp(host, port) => bind_tcp(&host, port),
+        Place::Unix(path) => bind_unix(&path),
+        Place::Descriptor(fd) => inherit(fd),
+    }
+}
+
+fn explain(error: &io::Error, what: &str, fix: &str) -> io::Error {
+    io::Error::new(error.kind(), format!("cannot listen on {what}: {}; {fix}", describe(error)))
+}
+
+fn describe(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::AddrInUse => "the address is in use".to_owned(),
+        io::ErrorKind::PermissionDenied => "permission denied".to_owned(),
+        io::ErrorKind::AddrNotAvailable => "this machine has no such address".to_owned(),
+        _ => error.to_string(),
+    }
+}
+
+fn bind_tcp(host: &str, port: u16) -> io::Result<Bound> {
+    let what = if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
+    let bare = host.trim_start_matches('[').trim_end_matches(']');
+    let address = (bare, port)
+        .to_socket_addrs()
+        .and_then(|mut all| all.next().ok_or_else(|| io::Error::other("the name has no address")))
+        .map_err(|error| explain(&error, &what, "give an address of this machine with --host"))?;
+    let fix = "stop what listens there, or choose another with --host and --port";
+    let socket = tcp_socket(address).map_err(|error| explain(&error, &what, fix))?;
+    let local = socket.local_addr()?.as_socket().unwrap_or(address);
+    Ok(Bound { socket, address: format!("http://{local}"), path: None })
+}
+
+fn tcp_socket(address: SocketAddr) -> io::Result<Socket> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    socket.set_reuse_address(true)?;
+    if address.is_ipv6() {
+        // `--host ::` is every address, also IPv4's, whatever the machine's default is.
+        socket.set_only_v6(false)?;
+    }
+    socket.bind(&SockAddr::from(address))?;
+    Ok(socket)
+}
+
+fn bind_unix(path: &str) -> io::Result<Bound> {
+    let fix = "remove it, or choose another with --uds";
+    let what = format!("the UNIX socket {path}");
+    let address = SockAddr::unix(path).map_err(|error| explain(&error, &what, "choose a shorter path"))?;
+    if let Ok(metadata) = std::fs::symlink_metadata(path) {
+        if !metadata.file_type().is_socket() {
+            let error = io::Error::new(io::ErrorKind::AlreadyExists, "the path exists and is no socket");
+            return Err(explain(&error, &what, fix));
+        }
+        // A socket that nobody answers on was left behind by a process that ended without removing it.
+        if Socket::new(Domain::UNIX, Type::STREAM, None)?.connect(&address).is_ok() {
+            return Err(explain(&io::Error::from(io::ErrorKind::AddrInUse), &what, fix));
+        }
+        std::fs::remove_file(path).map_err(|error| explain(&error, &what, fix))?;
+    }
+    let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+    socket.bind(&address).map_err(|error| explain(&error, &what, "choose another path with --uds"))?;
+    // Any local user may connect, as with a TCP port; the folder's permissions are the place to restrict it.
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o666);
+    std::fs::set_permissions(path, mode)?;
+    Ok(Bound { socket, address: format!("unix:{path}"), path: Some(path.to_owned()) })
+}
+
+fn inherit(fd: i32) -> io::Result<Bound> {
+    let what = format!("the inherited descriptor {fd}");
+    let fix = "pass the number of a bound stream socket with --fd";
+    // SAFETY: fcntl with F_DUPFD_CLOEXEC only makes a new descriptor; on a number that is not open it gives EBADF.
+    let copy = unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 3) };
+    if copy < 0 {
+        return Err(explain(&io::Error::last_os_error(), &what, fix));
+    }
+    // SAFETY: the descriptor was made a moment ago and nobody else knows it.
+    let socket = Socket::from(unsafe { OwnedFd::from_raw_fd(copy) });
+    let local = socket.local_addr().map_err(|error| explain(&error, &what, fix))?;
+    let address = match (local.as_socket(), local.as_pathname()) {
+        (Some(local), _) => format!("http://{local}"),
+        (None, Some(path)) => format!("unix:{}", path.display()),
+        (None, None) => format!("fd:{fd}"),
+    };
+    Ok(Bound { socket, address, path: None })
+}
+
+/// Removes the file of a UNIX socket that we made.
+pub fn clean_up(bound: &Bound) {
+    if let Some(path) = &bound.path
+        && Path::new(path).exists()
+    {
+        // Somebody else may have removed it; there is nothing left to do about a failure at the end.
+        let _ = std::fs::remove_file(path);
+    }
+}
