@@ -3,6 +3,10 @@
 //! Nothing is started: backends are opened and closed again (there is no other way to know), no socket is bound, so a
 //! port in use is not found here. What only Python knows (the interface of the object, whether the loop's package is
 //! there) is handed in as [`Facts`].
+//!
+//! Not part of a loom build, in which there are no backends.
+
+#![cfg(not(loom))]
 
 use m0_platform::{Choice, Kind, Options, available, open};
 use serde::Serialize;
