@@ -131,7 +131,9 @@ impl Conn {
     /// Leaves the open phase: what is queued goes out, nothing further is served.
     pub fn finish(&mut self, linger: bool) {
         if self.phase == Phase::Open {
-            self.phase = Phase::Flush { linger: linger && !self.input_over };
+            self.phase = Phase::Flush {
+                linger: linger && !self.input_over,
+            };
             self.pending = Vec::new();
         }
     }

@@ -102,7 +102,10 @@ impl Core {
         if self.conns.len() <= index {
             self.conns.resize_with(index + 1, || None);
         }
-        assert!(self.conns[index].is_none(), "a backend reuses a slot only after its Closed (R4)");
+        assert!(
+            self.conns[index].is_none(),
+            "a backend reuses a slot only after its Closed (R4)"
+        );
         self.stats.accepted += 1;
         self.stats.connections += 1;
         self.put(Box::new(conn));
@@ -140,7 +143,10 @@ impl Core {
         use super::exchange::Response;
         let started = match conn.exchange {
             None => false,
-            Some(id) => self.exchanges.get(id).is_some_and(|exchange| exchange.response != Response::NotStarted),
+            Some(id) => self
+                .exchanges
+                .get(id)
+                .is_some_and(|exchange| exchange.response != Response::NotStarted),
         };
         self.stats.refused += 1;
         self.detach(conn, why);
@@ -155,7 +161,11 @@ impl Core {
     /// Which time-out a connection is under.
     pub fn timer_of(&mut self, conn: &Conn) -> Timer {
         if !conn.output.is_empty() {
-            return if conn.phase == Phase::Closed { Timer::Off } else { Timer::Write };
+            return if conn.phase == Phase::Closed {
+                Timer::Off
+            } else {
+                Timer::Write
+            };
         }
         match conn.phase {
             Phase::Closed => Timer::Off,
@@ -214,11 +224,12 @@ impl Core {
             Phase::Closed => false,
             Phase::Linger | Phase::Flush { .. } => true,
             Phase::Open => {
-                let in_body = conn.exchange.and_then(|id| self.exchanges.get(id)).filter(|e| !e.request_done);
+                let in_body = conn
+                    .exchange
+                    .and_then(|id| self.exchanges.get(id))
+                    .filter(|e| !e.request_done);
                 match in_body {
-                    Some(exchange) => {
-                        exchange.credit > 0 || exchange.response == super::exchange::Response::Complete
-                    }
+                    Some(exchange) => exchange.credit > 0 || exchange.response == super::exchange::Response::Complete,
                     None => conn.pending.len() < super::conn::PENDING_LIMIT,
                 }
             }

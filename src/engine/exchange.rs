@@ -91,7 +91,10 @@ impl Exchanges {
             let slot = &mut self.slots[index as usize];
             exchange.generation = slot.generation.wrapping_add(1);
             *slot = exchange;
-            return ExchangeId { index, generation: slot.generation };
+            return ExchangeId {
+                index,
+                generation: slot.generation,
+            };
         }
         let index = u32::try_from(self.slots.len()).expect("fewer exchanges than fit an index");
         exchange.generation = 0;
@@ -162,7 +165,14 @@ mod tests {
     use super::*;
 
     fn exchange() -> Exchange {
-        Exchange::new(Token { index: 0, generation: 0 }, Version::Http11, true)
+        Exchange::new(
+            Token {
+                index: 0,
+                generation: 0,
+            },
+            Version::Http11,
+            true,
+        )
     }
 
     #[test]

@@ -275,5 +275,9 @@ fn request_line(head: &RequestHead) -> RequestLine {
         Version::Http10 => "1.0",
         Version::Http11 => "1.1",
     };
-    RequestLine { method: head.get(head.method).to_vec(), target, version }
+    RequestLine {
+        method: head.get(head.method).to_vec(),
+        target,
+        version,
+    }
 }

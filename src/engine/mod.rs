@@ -81,7 +81,10 @@ impl Engine {
     /// Counters.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        Stats { exchanges: self.core.exchanges.in_use() as u64, ..self.core.stats }
+        Stats {
+            exchanges: self.core.exchanges.in_use() as u64,
+            ..self.core.stats
+        }
     }
 
     /// Takes one frame of the host. Its effect on sockets comes with [`Engine::flush`].
@@ -102,12 +105,16 @@ impl Engine {
         while let Some(token) = self.core.dirty.pop() {
             self.settle(token);
         }
+        if self.core.draining && !self.stopped_said && self.core.is_drained() {
+            self.stopped_said = true;
+            self.core.jobs.push_back(Job::Stopped);
+        }
     }
 
     /// Whether frames have been applied that [`Engine::flush`] has not seen.
     #[must_use]
     pub fn needs_flush(&self) -> bool {
-        !self.core.dirty.is_empty() || !self.core.again.is_empty()
+        !self.core.dirty.is_empty() || !self.core.again.is_empty() || (self.core.draining && !self.stopped_said)
     }
 
     /// Submits what is queued without waiting (R1).
@@ -159,10 +166,6 @@ impl Engine {
         }
         self.expire();
         self.flush();
-        if self.core.draining && !self.stopped_said && self.core.is_drained() {
-            self.stopped_said = true;
-            self.core.jobs.push_back(Job::Stopped);
-        }
     }
 
     /// The next thing to tell the host.
@@ -221,7 +224,11 @@ impl Engine {
         let full = most != 0 && self.core.stats.connections > most;
         if full || self.core.draining {
             self.core.with_conn(token, |core, conn| {
-                let text = if full { "Too many connections." } else { "The server is stopping." };
+                let text = if full {
+                    "Too many connections."
+                } else {
+                    "The server is stopping."
+                };
                 core.refuse(conn, 503, text, crate::handoff::Why::Refused);
             });
         }
@@ -229,7 +236,10 @@ impl Engine {
 
     fn accept_failed(&mut self, error: &io::Error) {
         if self.accept_again.is_none() {
-            self.core.log.warn("accept", format_args!("accepting is paused, connections wait in the backlog: {error}"));
+            self.core.log.warn(
+                "accept",
+                format_args!("accepting is paused, connections wait in the backlog: {error}"),
+            );
         }
         self.accept_again = Some(self.core.now.plus(ACCEPT_RETRY));
     }
@@ -275,8 +285,12 @@ impl Engine {
     /// Brings the backend in line with a connection's state.
     fn settle(&mut self, token: Token) {
         let Engine { backend, core, .. } = self;
-        let Some(slot) = core.conns.get_mut(token.index as usize) else { return };
-        let Some(mut conn) = slot.take_if(|conn| conn.token == token) else { return };
+        let Some(slot) = core.conns.get_mut(token.index as usize) else {
+            return;
+        };
+        let Some(mut conn) = slot.take_if(|conn| conn.token == token) else {
+            return;
+        };
         conn.dirty = false;
         if conn.phase != Phase::Closed {
             match conn.output.start_next() {

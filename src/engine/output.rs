@@ -65,7 +65,10 @@ impl Output {
             _ => false,
         };
         if !open {
-            let buf = SendBuf { bytes: pool.take(), body: Bytes::new() };
+            let buf = SendBuf {
+                bytes: pool.take(),
+                body: Bytes::new(),
+            };
             self.queue.push_back(Piece::Bytes(buf, Owner::default()));
         }
         match self.queue.back_mut() {
@@ -88,7 +91,11 @@ impl Output {
             unreachable!("tail() left a bytes piece at the back")
         };
         if owner.id != Some(id) {
-            *owner = Owner { id: Some(id), charge: 0, file: None };
+            *owner = Owner {
+                id: Some(id),
+                charge: 0,
+                file: None,
+            };
         }
         owner.charge = owner.charge.saturating_add(charge);
         if let Some(bytes) = shared {
@@ -98,8 +105,17 @@ impl Output {
 
     /// Appends a range of a file, the body of an exchange.
     pub fn push_file(&mut self, id: ExchangeId, file: OwnedFd, offset: u64, len: u64) {
-        let owner = Owner { id: Some(id), charge: 0, file: Some(len) };
-        self.queue.push_back(Piece::File { file, offset, len, owner });
+        let owner = Owner {
+            id: Some(id),
+            charge: 0,
+            file: Some(len),
+        };
+        self.queue.push_back(Piece::File {
+            file,
+            offset,
+            len,
+            owner,
+        });
     }
 
     /// The next send, when none is in flight. The caller hands it to the backend.
@@ -115,9 +131,19 @@ impl Output {
                     self.queued = self.queued.saturating_sub(buf.len());
                     return Some(Piece::Bytes(buf, owner));
                 }
-                Piece::File { file, offset, len, owner } => {
+                Piece::File {
+                    file,
+                    offset,
+                    len,
+                    owner,
+                } => {
                     self.in_flight = Some(owner);
-                    return Some(Piece::File { file, offset, len, owner });
+                    return Some(Piece::File {
+                        file,
+                        offset,
+                        len,
+                        owner,
+                    });
                 }
             }
         }
@@ -125,9 +151,10 @@ impl Output {
 
     /// The send in flight is over: whose it was.
     pub fn finished(&mut self) -> Owner {
-        self.in_flight.take().expect("a send completed while none was in flight")
+        self.in_flight
+            .take()
+            .expect("a send completed while none was in flight")
     }
-
 
     /// Whether everything has left.
     pub fn is_empty(&self) -> bool {
@@ -178,8 +205,14 @@ impl BufPool {
 mod tests {
     use super::*;
 
-    const FIRST: ExchangeId = ExchangeId { index: 1, generation: 0 };
-    const SECOND: ExchangeId = ExchangeId { index: 1, generation: 1 };
+    const FIRST: ExchangeId = ExchangeId {
+        index: 1,
+        generation: 0,
+    };
+    const SECOND: ExchangeId = ExchangeId {
+        index: 1,
+        generation: 1,
+    };
 
     fn bytes_of(piece: Piece) -> (Vec<u8>, usize, u32) {
         match piece {
@@ -198,7 +231,14 @@ mod tests {
         let first = output.start_next().map(bytes_of);
         assert_eq!(first, Some((b"head small".to_vec(), COPY_LIMIT + 1, 9064)));
         assert!(output.start_next().is_none(), "one send in flight");
-        assert_eq!(output.finished(), Owner { id: Some(FIRST), charge: 9064, file: None });
+        assert_eq!(
+            output.finished(),
+            Owner {
+                id: Some(FIRST),
+                charge: 9064,
+                file: None
+            }
+        );
         assert_eq!(output.start_next().map(bytes_of), Some((b"\r\n".to_vec(), 0, 0)));
         assert_eq!(output.finished(), Owner::default());
         assert!(output.is_empty());

@@ -84,7 +84,9 @@ impl Core {
             return Err("body bytes before the response's head");
         };
         if matches!(mode, BodyMode::Length(_)) {
-            *remaining = remaining.checked_sub(len).ok_or("more body bytes than the response's content-length")?;
+            *remaining = remaining
+                .checked_sub(len)
+                .ok_or("more body bytes than the response's content-length")?;
         }
         Ok(*mode)
     }
@@ -113,7 +115,10 @@ impl Core {
             Ok(_) if len == 0 => self.jobs.push_back(Job::FileSent(id, true)),
             Ok(BodyMode::Length(_) | BodyMode::UntilClose) => conn.output.push_file(id, file, offset, len),
             Ok(BodyMode::Chunked) => {
-                http1::write_chunk_start(conn.output.tail(&mut self.pool), usize::try_from(len).unwrap_or(usize::MAX));
+                http1::write_chunk_start(
+                    conn.output.tail(&mut self.pool),
+                    usize::try_from(len).unwrap_or(usize::MAX),
+                );
                 conn.output.push_file(id, file, offset, len);
                 conn.output.tail(&mut self.pool).extend_from_slice(http1::CHUNK_END);
             }
@@ -148,7 +153,8 @@ impl Core {
 
     fn log_access(&self, conn: &Conn, line: Option<Box<RequestLine>>, status: u16) {
         if let Some(line) = line {
-            self.log.access(conn.peer, &line.method, &line.target, line.version, status);
+            self.log
+                .access(conn.peer, &line.method, &line.target, line.version, status);
         }
     }
 
@@ -171,7 +177,10 @@ impl Core {
     /// The host broke the protocol of frames. The connection is closed, so that nothing of this reaches the next
     /// response, and it is said in the log (R12).
     fn host_error(&mut self, conn: &mut Conn, what: &str) {
-        self.log.error("response cut short", format_args!("a response was cut short: the application sent {what}"));
+        self.log.error(
+            "response cut short",
+            format_args!("a response was cut short: the application sent {what}"),
+        );
         let id = conn.exchange.expect("on_exchange found it");
         let exchange = self.exchanges.get(id).expect("on_exchange found it");
         if exchange.response == Response::NotStarted {
@@ -192,7 +201,8 @@ impl Core {
             return;
         }
         if owner.charge > 0 && self.is_streaming(conn, owner) {
-            self.jobs.push_back(Job::Credit(owner.id.expect("a charge has an owner"), owner.charge));
+            self.jobs
+                .push_back(Job::Credit(owner.id.expect("a charge has an owner"), owner.charge));
         }
         if conn.may_start() && !conn.pending.is_empty() {
             self.again.push(conn.token);
@@ -201,8 +211,12 @@ impl Core {
 
     /// Whether the connection still works on this response and the host has more to say: only then is it told.
     fn is_streaming(&mut self, conn: &Conn, owner: Owner) -> bool {
-        let Some(id) = owner.id.filter(|id| conn.exchange == Some(*id)) else { return false };
-        self.exchanges.get(id).is_some_and(|exchange| exchange.response != Response::Complete)
+        let Some(id) = owner.id.filter(|id| conn.exchange == Some(*id)) else {
+            return false;
+        };
+        self.exchanges
+            .get(id)
+            .is_some_and(|exchange| exchange.response != Response::Complete)
     }
 
     /// A file send is over: short when the file was shorter than its length at the time it was opened.
@@ -212,11 +226,15 @@ impl Core {
         match result {
             Ok(sent) if Some(sent) == owner.file => {
                 if self.is_streaming(conn, owner) {
-                    self.jobs.push_back(Job::FileSent(owner.id.expect("a file has an owner"), true));
+                    self.jobs
+                        .push_back(Job::FileSent(owner.id.expect("a file has an owner"), true));
                 }
             }
             Ok(_) => {
-                self.log.error("file cut short", "a response was cut short: a file became shorter while it was sent");
+                self.log.error(
+                    "file cut short",
+                    "a response was cut short: a file became shorter while it was sent",
+                );
                 self.kill(conn, Why::HostError);
             }
             Err(_) => self.kill(conn, Why::PeerGone),
@@ -249,6 +267,9 @@ impl Core {
 
     /// Whether a drain has nothing more to wait for: connections that only await the peer's FIN do not count.
     pub fn is_drained(&self) -> bool {
-        self.conns.iter().flatten().all(|conn| matches!(conn.phase, Phase::Linger | Phase::Closed))
+        self.conns
+            .iter()
+            .flatten()
+            .all(|conn| matches!(conn.phase, Phase::Linger | Phase::Closed))
     }
 }

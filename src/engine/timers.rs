@@ -29,7 +29,12 @@ pub struct Wheel {
 impl Wheel {
     /// A wheel that starts now.
     pub fn new(now: Instant) -> Self {
-        Wheel { start: now, current: 0, slots: (0..SLOTS).map(|_| Vec::new()).collect(), filed: 0 }
+        Wheel {
+            start: now,
+            current: 0,
+            slots: (0..SLOTS).map(|_| Vec::new()).collect(),
+            filed: 0,
+        }
     }
 
     /// The tick at or after `after` from `now`.
@@ -73,7 +78,9 @@ impl Wheel {
             .map(|ahead| self.current + ahead)
             .find(|tick| !self.slots[slot(*tick)].is_empty())
             .unwrap_or(self.current + 1);
-        let at = self.start.plus(Duration::from_nanos(tick.saturating_mul(TICK.as_nanos() as u64)));
+        let at = self
+            .start
+            .plus(Duration::from_nanos(tick.saturating_mul(TICK.as_nanos() as u64)));
         Some(at.since(now))
     }
 }
@@ -86,7 +93,10 @@ fn slot(tick: u64) -> usize {
 mod tests {
     use super::*;
 
-    const TOKEN: Token = Token { index: 7, generation: 1 };
+    const TOKEN: Token = Token {
+        index: 7,
+        generation: 1,
+    };
 
     fn expired(wheel: &mut Wheel, now: Instant) -> Vec<(Token, u64)> {
         let mut due = Vec::new();
@@ -113,7 +123,10 @@ mod tests {
         let mut wheel = Wheel::new(start);
         let at = wheel.file(TOKEN, 10_000);
         assert_eq!(at, SLOTS as u64 - 1);
-        assert_eq!(expired(&mut wheel, start.plus(Duration::from_secs(10_000))), [(TOKEN, at)]);
+        assert_eq!(
+            expired(&mut wheel, start.plus(Duration::from_secs(10_000))),
+            [(TOKEN, at)]
+        );
     }
 
     #[test]

@@ -37,7 +37,10 @@ impl Direct {
     /// A link to an engine on this thread.
     #[must_use]
     pub fn new(engine: Engine) -> Self {
-        Direct { engine, frames: VecDeque::new() }
+        Direct {
+            engine,
+            frames: VecDeque::new(),
+        }
     }
 
     /// Applies what the host has said; sends are handed to the backend.
@@ -77,8 +80,21 @@ pub struct RingLoop {
 pub fn rings(to_loop: Waker, to_host: Waker) -> (RingHost, RingLoop) {
     let (job_in, job_out) = ring(JOBS);
     let (frame_in, frame_out) = ring(FRAMES);
-    let host = RingHost { jobs: job_out, frames: frame_in, kept: VecDeque::new(), owed: false, waker: to_loop };
-    (host, RingLoop { jobs: job_in, frames: frame_out, host: to_host })
+    let host = RingHost {
+        jobs: job_out,
+        frames: frame_in,
+        kept: VecDeque::new(),
+        owed: false,
+        waker: to_loop,
+    };
+    (
+        host,
+        RingLoop {
+            jobs: job_in,
+            frames: frame_out,
+            host: to_host,
+        },
+    )
 }
 
 impl RingHost {

@@ -67,7 +67,11 @@ pub fn ring<T>(capacity: usize) -> (Producer<T>, Consumer<T>) {
         head: Padded(AtomicUsize::new(0)),
         starved: Padded(AtomicBool::new(false)),
     });
-    let producer = Producer { ring: ring.clone(), tail: 0, head: 0 };
+    let producer = Producer {
+        ring: ring.clone(),
+        tail: 0,
+        head: 0,
+    };
     (producer, Consumer { ring, head: 0, tail: 0 })
 }
 

@@ -39,7 +39,10 @@ impl Trust {
             Some("http" | "ws") => Some("http"),
             _ => None,
         };
-        Forwarded { client: client(trusted, &chain), scheme }
+        Forwarded {
+            client: client(trusted, &chain),
+            scheme,
+        }
     }
 }
 
@@ -54,7 +57,11 @@ fn client(trusted: &Trusted, chain: &[&str]) -> Option<String> {
 }
 
 fn items(value: &[u8]) -> impl DoubleEndedIterator<Item = &str> {
-    std::str::from_utf8(value).unwrap_or("").split(',').map(str::trim).filter(|item| !item.is_empty())
+    std::str::from_utf8(value)
+        .unwrap_or("")
+        .split(',')
+        .map(str::trim)
+        .filter(|item| !item.is_empty())
 }
 
 /// An address without its port or brackets.

@@ -71,7 +71,14 @@ impl LoopThread {
     #[must_use]
     pub fn new(mut engine: Engine, link: RingLoop, spin: bool, stats: Arc<SharedStats>) -> Self {
         let waker = engine.backend().waker();
-        LoopThread { engine, link, waker, clock: Clock::new(), spin, stats }
+        LoopThread {
+            engine,
+            link,
+            waker,
+            clock: Clock::new(),
+            spin,
+            stats,
+        }
     }
 
     /// Runs until the host says [`Stop::Now`] and everything is closed.
@@ -158,8 +165,6 @@ impl LoopThread {
 
     /// Whether another turn would do something without a wait.
     fn is_busy(&mut self) -> bool {
-        !self.link.frames.is_empty()
-            || self.engine.is_ready()
-            || (self.engine.jobs() > 0 && self.link.jobs.has_room())
+        !self.link.frames.is_empty() || self.engine.is_ready() || (self.engine.jobs() > 0 && self.link.jobs.has_room())
     }
 }

@@ -51,8 +51,19 @@ impl Driver {
     pub fn new(py: Python<'_>, host: Py<Host>, spin: bool) -> Self {
         let clock = Clock::new();
         let now = clock.now();
-        let state = State { turn: None, looked: now, yielded: now, ready: Vec::new() };
-        Driver { host, keys: PyDict::new(py).unbind(), state: ThreadBound::new(state), clock, spin }
+        let state = State {
+            turn: None,
+            looked: now,
+            yielded: now,
+            ready: Vec::new(),
+        };
+        Driver {
+            host,
+            keys: PyDict::new(py).unbind(),
+            state: ThreadBound::new(state),
+            clock,
+            spin,
+        }
     }
 }
 
@@ -67,7 +78,10 @@ impl Driver {
     /// Watches a descriptor, or changes what it is watched for.
     fn watch(&self, fd: RawFd, events: u8) -> PyResult<()> {
         let mut shared = self.host.get().shared.get()?;
-        let interest = Interest { read: events & READ != 0, write: events & WRITE != 0 };
+        let interest = Interest {
+            read: events & READ != 0,
+            write: events & WRITE != 0,
+        };
         Ok(backend(&mut shared).watch(fd, interest)?)
     }
 
@@ -83,7 +97,11 @@ impl Driver {
         let py = slf.py();
         let driver = slf.get();
         let timeout = timeout.map(|seconds| {
-            if seconds > 0.0 { Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX) } else { Duration::ZERO }
+            if seconds > 0.0 {
+                Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
+            } else {
+                Duration::ZERO
+            }
         });
         let mut ready = std::mem::take(&mut driver.state.get()?.ready);
         let jobs = driver.gather(py, timeout, &mut ready);
@@ -119,7 +137,9 @@ impl Driver {
                 }
                 Ok(more)
             }
-            (Link::Ring(_), None) => Err(PyRuntimeError::new_err("a pump has a backend of its own for descriptors")),
+            (Link::Ring(_), None) => Err(PyRuntimeError::new_err(
+                "a pump has a backend of its own for descriptors",
+            )),
         }
     }
 
@@ -144,9 +164,9 @@ impl Driver {
         let mut shared = self.host.get().shared.get()?;
         let shared = &mut *shared;
         match (&mut shared.link, &mut shared.foreign) {
-            (Link::Direct(direct), _) => {
-                self.gather_direct(py, direct, Some(Duration::ZERO), &mut Vec::new()).map(drop)
-            }
+            (Link::Direct(direct), _) => self
+                .gather_direct(py, direct, Some(Duration::ZERO), &mut Vec::new())
+                .map(drop),
             (link, Some(foreign)) => {
                 foreign.waker().retract();
                 link.flush()?;
@@ -160,12 +180,7 @@ impl Driver {
 
     /// Waits until there are jobs or ready descriptors, a signal came, or the time is up. Returns whether there are
     /// jobs.
-    fn gather(
-        &self,
-        py: Python<'_>,
-        timeout: Option<Duration>,
-        ready: &mut Vec<(RawFd, Interest)>,
-    ) -> PyResult<bool> {
+    fn gather(&self, py: Python<'_>, timeout: Option<Duration>, ready: &mut Vec<(RawFd, Interest)>) -> PyResult<bool> {
         let mut shared = self.host.get().shared.get()?;
         let shared = &mut *shared;
         match (&mut shared.link, &mut shared.foreign) {
@@ -303,9 +318,15 @@ impl Driver {
         }
         // While a turn is in progress its handle's context is entered: a nested loop needs a handle of its own.
         let event_loop = self.host.get().runtime().event_loop.bind(py);
-        let handle = py.import("asyncio")?.getattr("Handle")?.call1((slf.getattr("turn")?, (), event_loop))?;
+        let handle = py
+            .import("asyncio")?
+            .getattr("Handle")?
+            .call1((slf.getattr("turn")?, (), event_loop))?;
         let data = PyTuple::new(py, [handle, py.None().into_bound(py)])?;
-        let key = py.import("selectors")?.getattr("SelectorKey")?.call1((-1, -1, READ, data))?;
+        let key = py
+            .import("selectors")?
+            .getattr("SelectorKey")?
+            .call1((-1, -1, READ, data))?;
         self.state.get()?.turn = Some((key.clone().unbind(), depth));
         Ok(key)
     }

@@ -46,7 +46,10 @@ pub fn bind(config: &Config) -> io::Result<Bound> {
 }
 
 fn explain(error: &io::Error, what: &str, fix: &str) -> io::Error {
-    io::Error::new(error.kind(), format!("cannot listen on {what}: {}; {fix}", describe(error)))
+    io::Error::new(
+        error.kind(),
+        format!("cannot listen on {what}: {}; {fix}", describe(error)),
+    )
 }
 
 fn describe(error: &io::Error) -> String {
@@ -59,7 +62,11 @@ fn describe(error: &io::Error) -> String {
 }
 
 fn bind_tcp(host: &str, port: u16) -> io::Result<Bound> {
-    let what = if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
+    let what = if host.contains(':') {
+        format!("[{host}]:{port}")
+    } else {
+        format!("{host}:{port}")
+    };
     let bare = host.trim_start_matches('[').trim_end_matches(']');
     let address = (bare, port)
         .to_socket_addrs()
@@ -68,7 +75,11 @@ fn bind_tcp(host: &str, port: u16) -> io::Result<Bound> {
     let fix = "stop what listens there, or choose another with --host and --port";
     let socket = tcp_socket(address).map_err(|error| explain(&error, &what, fix))?;
     let local = socket.local_addr()?.as_socket().unwrap_or(address);
-    Ok(Bound { socket, address: format!("http://{local}"), path: None })
+    Ok(Bound {
+        socket,
+        address: format!("http://{local}"),
+        path: None,
+    })
 }
 
 fn tcp_socket(address: SocketAddr) -> io::Result<Socket> {
@@ -98,11 +109,17 @@ fn bind_unix(path: &str) -> io::Result<Bound> {
         std::fs::remove_file(path).map_err(|error| explain(&error, &what, fix))?;
     }
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
-    socket.bind(&address).map_err(|error| explain(&error, &what, "choose another path with --uds"))?;
+    socket
+        .bind(&address)
+        .map_err(|error| explain(&error, &what, "choose another path with --uds"))?;
     // Any local user may connect, as with a TCP port; the folder's permissions are the place to restrict it.
     let mode = std::os::unix::fs::PermissionsExt::from_mode(0o666);
     std::fs::set_permissions(path, mode)?;
-    Ok(Bound { socket, address: format!("unix:{path}"), path: Some(path.to_owned()) })
+    Ok(Bound {
+        socket,
+        address: format!("unix:{path}"),
+        path: Some(path.to_owned()),
+    })
 }
 
 fn inherit(fd: i32) -> io::Result<Bound> {
@@ -121,7 +138,11 @@ fn inherit(fd: i32) -> io::Result<Bound> {
         (None, Some(path)) => format!("unix:{}", path.display()),
         (None, None) => format!("fd:{fd}"),
     };
-    Ok(Bound { socket, address, path: None })
+    Ok(Bound {
+        socket,
+        address,
+        path: None,
+    })
 }
 
 /// Removes the file of a UNIX socket that we made.

@@ -59,10 +59,17 @@ impl Service {
         config.check()?;
         let log = Logger::new(config.log_level, config.access_log, Clock::new());
         if let Err(error) = m0_platform::thread::raise_open_files() {
-            log.warn("open files", format_args!("the limit of open files could not be raised: {error}"));
+            log.warn(
+                "open files",
+                format_args!("the limit of open files could not be raised: {error}"),
+            );
         }
         let refused = |refused: m0_platform::Refused| {
-            PyErr::from(if refused.unsupported { Exit::config(refused.sentence) } else { Exit::failure(refused.sentence) })
+            PyErr::from(if refused.unsupported {
+                Exit::config(refused.sentence)
+            } else {
+                Exit::failure(refused.sentence)
+            })
         };
         let (backend, resolved) = m0_platform::open(choice(config.backend), &Options::default()).map_err(refused)?;
         let stats = Arc::new(SharedStats::default());
@@ -71,10 +78,18 @@ impl Service {
         let (link, foreign, thread) = match config.model {
             Model::Inverted => (Link::Direct(Box::new(Direct::new(engine))), None, Thread::None),
             Model::Pump => {
-                let own = Choice::Only(if cfg!(target_os = "linux") { Kind::Epoll } else { Kind::Kqueue });
+                let own = Choice::Only(if cfg!(target_os = "linux") {
+                    Kind::Epoll
+                } else {
+                    Kind::Kqueue
+                });
                 let (foreign, _) = m0_platform::open(own, &Options::default()).map_err(refused)?;
                 let (host, link) = rings(engine.backend().waker(), foreign.waker());
-                (Link::Ring(host), Some(foreign), Thread::Waiting(Box::new(Waiting { engine, link })))
+                (
+                    Link::Ring(host),
+                    Some(foreign),
+                    Thread::Waiting(Box::new(Waiting { engine, link })),
+                )
             }
         };
         let host = Py::new(py, Host::new(py, link, foreign, log.clone())?)?;
@@ -96,7 +111,9 @@ impl Service {
     /// Binds, without listening yet.
     fn bind(&self) -> PyResult<()> {
         let bound = listen::bind(&self.config).map_err(|error| PyOSError::new_err(error.to_string()))?;
-        self.bound.set(bound).map_err(|_| PyRuntimeError::new_err("the server is bound already"))
+        self.bound
+            .set(bound)
+            .map_err(|_| PyRuntimeError::new_err("the server is bound already"))
     }
 
     /// What `auto` became.
@@ -112,7 +129,9 @@ impl Service {
 
     /// The selector that asyncio's own loop waits on.
     fn selector<'py>(&self, py: Python<'py>) -> PyResult<Bound2<'py, PyAny>> {
-        py.import("m0serve._selector")?.getattr("Selector")?.call1((self.driver.clone_ref(py),))
+        py.import("m0serve._selector")?
+            .getattr("Selector")?
+            .call1((self.driver.clone_ref(py),))
     }
 
     /// Listens; returns the ready line.
@@ -124,10 +143,17 @@ impl Service {
         on_failure: Py<PyAny>,
     ) -> PyResult<String> {
         let _ = on_failure; // SystemExit and KeyboardInterrupt leave the handle, and so the loop's run, by themselves
-        let bound = self.bound.get().ok_or_else(|| PyRuntimeError::new_err("bind() comes before start()"))?;
+        let bound = self
+            .bound
+            .get()
+            .ok_or_else(|| PyRuntimeError::new_err("bind() comes before start()"))?;
         let own = self.is_own_loop();
         let runtime = Runtime::new(event_loop, self.app.clone_ref(py), own)?;
-        let trust = Trust(self.config.proxy_headers.then(|| self.config.forwarded_allow_ips.clone()));
+        let trust = Trust(
+            self.config
+                .proxy_headers
+                .then(|| self.config.forwarded_allow_ips.clone()),
+        );
         let scopes = Scopes::new(py, &self.config.root_path, state, trust, bound.path.clone())?;
         self.host.get().start(runtime, scopes)?;
         let socket = bound.listen()?;
@@ -188,7 +214,13 @@ impl Service {
 
     /// Method and path of each request in flight.
     fn abandoned(&self, py: Python<'_>) -> PyResult<Vec<String>> {
-        Ok(self.host.get().in_flight(py)?.into_iter().map(|(name, _)| name).collect())
+        Ok(self
+            .host
+            .get()
+            .in_flight(py)?
+            .into_iter()
+            .map(|(name, _)| name)
+            .collect())
     }
 
     /// Tasks of requests that still run.
@@ -262,7 +294,11 @@ impl Service {
     }
 
     fn loop_name(&self) -> String {
-        if self.is_own_loop() { "asyncio".to_owned() } else { Config::name_of(self.config.event_loop) }
+        if self.is_own_loop() {
+            "asyncio".to_owned()
+        } else {
+            Config::name_of(self.config.event_loop)
+        }
     }
 
     /// On a loop that is not ours nothing else would notice what was pushed outside a turn.
@@ -299,7 +335,10 @@ fn run_loop(run: LoopThread, log: &Logger) -> std::io::Result<()> {
             std::process::exit(1)
         }
         Err(_) => {
-            log.error("loop", "the event loop failed an assertion; this is a defect of m0serve, please report it");
+            log.error(
+                "loop",
+                "the event loop failed an assertion; this is a defect of m0serve, please report it",
+            );
             std::process::exit(1)
         }
     }
@@ -343,6 +382,8 @@ fn stats_dict<'py>(py: Python<'py>, stats: &Stats) -> PyResult<Bound2<'py, PyDic
 
 impl std::fmt::Debug for Service {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Service").field("config", &self.config).finish_non_exhaustive()
+        f.debug_struct("Service")
+            .field("config", &self.config)
+            .finish_non_exhaustive()
     }
 }

@@ -31,7 +31,10 @@ unsafe impl<T: Send> Sync for ThreadBound<T> {}
 impl<T> ThreadBound<T> {
     /// Binds a value to the calling thread.
     pub fn new(value: T) -> Self {
-        ThreadBound { owner: here(), value: RefCell::new(value) }
+        ThreadBound {
+            owner: here(),
+            value: RefCell::new(value),
+        }
     }
 
     /// The value, on its own thread. Must not be held across a call into Python, which could come back here.
@@ -41,8 +44,12 @@ impl<T> ThreadBound<T> {
     #[inline]
     pub fn get(&self) -> PyResult<RefMut<'_, T>> {
         if self.owner != here() {
-            return Err(PyRuntimeError::new_err("this ASGI callable belongs to the event loop's thread"));
+            return Err(PyRuntimeError::new_err(
+                "this ASGI callable belongs to the event loop's thread",
+            ));
         }
-        self.value.try_borrow_mut().map_err(|_| PyRuntimeError::new_err("the server is in the middle of a turn"))
+        self.value
+            .try_borrow_mut()
+            .map_err(|_| PyRuntimeError::new_err("the server is in the middle of a turn"))
     }
 }

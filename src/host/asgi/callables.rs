@@ -25,13 +25,20 @@ pub struct Exchange {
 impl Exchange {
     /// The ASGI `receive` callable.
     fn receive(slf: Bound<'_, Self>) -> PyResult<Pending> {
-        Ok(Pending { exchange: slf.unbind(), kind: Kind::Receive, waiting: None, over: false })
+        Ok(Pending {
+            exchange: slf.unbind(),
+            kind: Kind::Receive,
+            waiting: None,
+            over: false,
+        })
     }
 
     /// The ASGI `send` callable.
     fn send<'py>(slf: &Bound<'py, Self>, message: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         let py = slf.py();
-        let message = message.cast::<PyDict>().map_err(|_| PyTypeError::new_err("an ASGI message must be a dict"))?;
+        let message = message
+            .cast::<PyDict>()
+            .map_err(|_| PyTypeError::new_err("an ASGI message must be a dict"))?;
         let kind = message
             .get_item(intern!(py, "type"))?
             .ok_or_else(|| PyValueError::new_err("an ASGI message must have a \"type\""))?;
@@ -46,7 +53,12 @@ impl Exchange {
         if open {
             return Ok(exchange.host.get().ready(py));
         }
-        let pending = Pending { exchange: slf.clone().unbind(), kind: Kind::Send, waiting: None, over: false };
+        let pending = Pending {
+            exchange: slf.clone().unbind(),
+            kind: Kind::Send,
+            waiting: None,
+            over: false,
+        };
         Ok(Bound::new(py, pending)?.into_any())
     }
 
@@ -66,9 +78,11 @@ impl Exchange {
         let expected = match self.state.get().map(|state| state.stage) {
             Ok(Stage::Waiting) => "Expected ASGI message 'http.response.start'",
             Ok(Stage::Started) => "Expected ASGI message 'http.response.body' or 'http.response.pathsend'",
-            _ => return PyRuntimeError::new_err(format!(
-                "Unexpected ASGI message '{kind}' sent, after response already completed."
-            )),
+            _ => {
+                return PyRuntimeError::new_err(format!(
+                    "Unexpected ASGI message '{kind}' sent, after response already completed."
+                ));
+            }
         };
         PyRuntimeError::new_err(format!("{expected}, but got '{kind}'."))
     }
@@ -194,7 +208,8 @@ fn header_bytes<'a>(item: &'a Bound<'_, PyAny>) -> PyResult<&'a [u8]> {
 /// A body that is a bytearray or memoryview, as some frameworks send it.
 fn to_bytes(body: Bound<'_, PyAny>) -> PyResult<Bound<'_, PyBytes>> {
     let py = body.py();
-    let is_buffer = body.is_instance_of::<pyo3::types::PyByteArray>() || body.is_instance_of::<pyo3::types::PyMemoryView>();
+    let is_buffer =
+        body.is_instance_of::<pyo3::types::PyByteArray>() || body.is_instance_of::<pyo3::types::PyMemoryView>();
     if !is_buffer {
         return Err(PyTypeError::new_err("an ASGI body must be bytes"));
     }
@@ -290,7 +305,11 @@ impl Pending {
         match done {
             Some(value) => {
                 self.over = true;
-                if value.is_none(py) { Ok(None) } else { Err(PyStopIteration::new_err((value,))) }
+                if value.is_none(py) {
+                    Ok(None)
+                } else {
+                    Err(PyStopIteration::new_err((value,)))
+                }
             }
             None => self.wait(py).map(Some),
         }
@@ -334,12 +353,18 @@ impl Pending {
         let future = exchange.host.get().new_future(py)?;
         {
             let mut state = exchange.state.get()?;
-            let waiters = if self.kind == Kind::Receive { &mut state.receivers } else { &mut state.senders };
+            let waiters = if self.kind == Kind::Receive {
+                &mut state.receivers
+            } else {
+                &mut state.senders
+            };
             forget_done(py, waiters)?;
             waiters.push(future.clone().unbind());
         }
         let mut iterator = future.try_iter()?;
-        let yielded = iterator.next().ok_or_else(|| PyRuntimeError::new_err("a new future is not done"))??;
+        let yielded = iterator
+            .next()
+            .ok_or_else(|| PyRuntimeError::new_err("a new future is not done"))??;
         self.waiting = Some(iterator.into_any().unbind());
         Ok(yielded.unbind())
     }

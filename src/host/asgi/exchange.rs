@@ -199,7 +199,9 @@ impl State {
     /// # Errors
     /// When they do not fit; the connection must not go on.
     pub fn account(&mut self, len: u64, last: bool) -> Result<(), Misuse> {
-        let Some(remaining) = &mut self.remaining else { return Ok(()) };
+        let Some(remaining) = &mut self.remaining else {
+            return Ok(());
+        };
         *remaining = remaining.checked_sub(len).ok_or(Misuse::TooLong)?;
         if last && *remaining > 0 {
             return Err(Misuse::TooShort);
@@ -233,7 +235,11 @@ impl State {
             }
             return;
         }
-        self.rest = Some(Rest { body: body.clone().unbind(), offset: 0, last });
+        self.rest = Some(Rest {
+            body: body.clone().unbind(),
+            offset: 0,
+            last,
+        });
         self.push_rest(body.py(), link);
     }
 
@@ -276,7 +282,10 @@ impl State {
 
     /// Bytes have left: more of a large body may follow. Returns whether something was pushed.
     pub fn credit(&mut self, py: Python<'_>, charged: u32, link: &mut Link) -> bool {
-        debug_assert!(self.outstanding >= charged || self.gone, "credit gives back what was charged (R7)");
+        debug_assert!(
+            self.outstanding >= charged || self.gone,
+            "credit gives back what was charged (R7)"
+        );
         self.outstanding = self.outstanding.saturating_sub(charged);
         self.push_rest(py, link)
     }
@@ -313,6 +322,10 @@ impl State {
 
     /// Futures of `send` to be woken, if there is room (or no more use in waiting).
     pub fn take_senders(&mut self) -> Vec<Py<PyAny>> {
-        if self.may_send() { std::mem::take(&mut self.senders) } else { Vec::new() }
+        if self.may_send() {
+            std::mem::take(&mut self.senders)
+        } else {
+            Vec::new()
+        }
     }
 }

@@ -98,13 +98,20 @@ impl Host {
             turns: 0,
             clock: Clock::new(),
         };
-        Ok(Host { shared: ThreadBound::new(shared), runtime: OnceLock::new(), ready: Py::new(py, Ready)?, log })
+        Ok(Host {
+            shared: ThreadBound::new(shared),
+            runtime: OnceLock::new(),
+            ready: Py::new(py, Ready)?,
+            log,
+        })
     }
 
     /// Tells it the loop and the application.
     pub fn start(&self, runtime: Runtime, scopes: Scopes) -> PyResult<()> {
         self.shared.get()?.scopes = Some(scopes);
-        self.runtime.set(runtime).map_err(|_| PyRuntimeError::new_err("the server has been started already"))
+        self.runtime
+            .set(runtime)
+            .map_err(|_| PyRuntimeError::new_err("the server has been started already"))
     }
 
     /// Loop and application.
@@ -152,7 +159,9 @@ impl Host {
         for _ in 0..TURN_JOBS {
             let job = {
                 let mut shared = host.shared.get()?;
-                let Some(job) = shared.link.next_job() else { return Ok(()) };
+                let Some(job) = shared.link.next_job() else {
+                    return Ok(());
+                };
                 if shared.unflushed.is_some() && shared.is_late() {
                     shared.flush()?;
                 }
@@ -196,7 +205,9 @@ impl Host {
     ) -> PyResult<()> {
         let (receivers, senders) = {
             let mut shared = self.shared.get()?;
-            let Some(exchange) = shared.exchange(py, id) else { return Ok(()) };
+            let Some(exchange) = shared.exchange(py, id) else {
+                return Ok(());
+            };
             let mut state = exchange.get().state.get()?;
             change(&mut state, &mut shared.link);
             if shared.link.needs_flush() {
@@ -226,7 +237,9 @@ impl Host {
     fn release(&self, id: ExchangeId) -> PyResult<()> {
         let released = {
             let mut shared = self.shared.get()?;
-            let Some(slot) = shared.table.get_mut(id.index as usize) else { return Ok(()) };
+            let Some(slot) = shared.table.get_mut(id.index as usize) else {
+                return Ok(());
+            };
             let released = slot.take();
             shared.link.push(Frame::Released(id));
             shared.said(false)?;
@@ -260,7 +273,10 @@ impl Shared {
         if self.table.len() <= index {
             self.table.resize_with(index + 1, || None);
         }
-        assert!(self.table[index].is_none(), "the engine reuses an exchange only after its release (R4)");
+        assert!(
+            self.table[index].is_none(),
+            "the engine reuses an exchange only after its release (R4)"
+        );
         self.table[index] = Some(exchange);
     }
 }

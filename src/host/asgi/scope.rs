@@ -14,12 +14,46 @@ use crate::host::forwarded::{Forwarded, Trust};
 
 /// Header names that get one object for all requests.
 const NAMES: [&str; 40] = [
-    "host", "user-agent", "accept", "accept-encoding", "accept-language", "connection", "content-type",
-    "content-length", "cookie", "referer", "origin", "authorization", "cache-control", "pragma", "upgrade",
-    "upgrade-insecure-requests", "sec-fetch-dest", "sec-fetch-mode", "sec-fetch-site", "sec-fetch-user", "sec-ch-ua",
-    "sec-ch-ua-mobile", "sec-ch-ua-platform", "dnt", "te", "transfer-encoding", "if-none-match", "if-modified-since",
-    "range", "x-requested-with", "x-forwarded-for", "x-forwarded-proto", "x-forwarded-host", "x-real-ip",
-    "x-request-id", "forwarded", "via", "expect", "priority", "traceparent",
+    "host",
+    "user-agent",
+    "accept",
+    "accept-encoding",
+    "accept-language",
+    "connection",
+    "content-type",
+    "content-length",
+    "cookie",
+    "referer",
+    "origin",
+    "authorization",
+    "cache-control",
+    "pragma",
+    "upgrade",
+    "upgrade-insecure-requests",
+    "sec-fetch-dest",
+    "sec-fetch-mode",
+    "sec-fetch-site",
+    "sec-fetch-user",
+    "sec-ch-ua",
+    "sec-ch-ua-mobile",
+    "sec-ch-ua-platform",
+    "dnt",
+    "te",
+    "transfer-encoding",
+    "if-none-match",
+    "if-modified-since",
+    "range",
+    "x-requested-with",
+    "x-forwarded-for",
+    "x-forwarded-proto",
+    "x-forwarded-host",
+    "x-real-ip",
+    "x-request-id",
+    "forwarded",
+    "via",
+    "expect",
+    "priority",
+    "traceparent",
 ];
 
 /// Builds scopes.
@@ -50,7 +84,15 @@ impl Scopes {
     ) -> PyResult<Self> {
         let template = PyDict::new(py);
         template.set_item("type", intern!(py, "http"))?;
-        for key in ["asgi", "http_version", "server", "client", "scheme", "method", "root_path"] {
+        for key in [
+            "asgi",
+            "http_version",
+            "server",
+            "client",
+            "scheme",
+            "method",
+            "root_path",
+        ] {
             template.set_item(key, py.None())?; // only for their order and the dict's size
         }
         template.set_item("root_path", root_path)?;
@@ -149,7 +191,9 @@ impl Scopes {
             };
             *slot = Some((request.connection, client, server));
         }
-        let Some((_, client, server)) = slot else { unreachable!("filled above") };
+        let Some((_, client, server)) = slot else {
+            unreachable!("filled above")
+        };
         scope.set_item(intern!(py, "server"), &*server)?;
         match forwarded.client {
             None => scope.set_item(intern!(py, "client"), &*client)?,
@@ -172,7 +216,9 @@ const NAME_SLOTS: usize = 512;
 
 /// Where a name would be among the known ones. The test below shows that no two of them share a slot.
 fn name_slot(name: &[u8]) -> usize {
-    let (Some(first), Some(last)) = (name.first(), name.last()) else { return 0 };
+    let (Some(first), Some(last)) = (name.first(), name.last()) else {
+        return 0;
+    };
     let middle = name[name.len() / 2];
     let hash = usize::from(*first) * 7 + usize::from(*last) * 31 + usize::from(middle) * 101 + name.len() * 173;
     hash % NAME_SLOTS

@@ -18,7 +18,13 @@ pub fn begin(host: &Bound<'_, Host>, mut request: Box<Request>, plain: bool) -> 
     let py = host.py();
     let state = State::new(&mut request);
     let id = state.id;
-    let exchange = Bound::new(py, Exchange { host: host.clone().unbind(), state: ThreadBound::new(state) })?;
+    let exchange = Bound::new(
+        py,
+        Exchange {
+            host: host.clone().unbind(),
+            state: ThreadBound::new(state),
+        },
+    )?;
     let scope = {
         let mut shared = host.get().shared.get()?;
         shared.insert(id, exchange.clone().unbind());
@@ -29,7 +35,11 @@ pub fn begin(host: &Bound<'_, Host>, mut request: Box<Request>, plain: bool) -> 
     let runtime = host.get().runtime();
     let receive = exchange.getattr(intern!(py, "receive"))?;
     let send = exchange.getattr(intern!(py, "send"))?;
-    let started = runtime.app.bind(py).call1((scope, receive, send)).and_then(|made| runtime.spawn(made, plain));
+    let started = runtime
+        .app
+        .bind(py)
+        .call1((scope, receive, send))
+        .and_then(|made| runtime.spawn(made, plain));
     let task = match started {
         Ok(task) => task,
         Err(error) => {
@@ -41,7 +51,10 @@ pub fn begin(host: &Bound<'_, Host>, mut request: Box<Request>, plain: bool) -> 
     match outcome(&task)? {
         Outcome::Running => {
             exchange.get().state.get()?.task = Some(task.clone().unbind());
-            task.call_method1(intern!(py, "add_done_callback"), (exchange.getattr(intern!(py, "task_done"))?,))?;
+            task.call_method1(
+                intern!(py, "add_done_callback"),
+                (exchange.getattr(intern!(py, "task_done"))?,),
+            )?;
             Ok(())
         }
         Outcome::Returned => returned(&exchange),
@@ -77,7 +90,10 @@ fn returned(exchange: &Bound<'_, Exchange>) -> PyResult<()> {
         (state.id, complaint)
     };
     if let Some(text) = complaint {
-        host.log.error("incomplete response", format_args!("{text} ({})", exchange.get().state.get()?.name));
+        host.log.error(
+            "incomplete response",
+            format_args!("{text} ({})", exchange.get().state.get()?.name),
+        );
         abort(exchange, &mut *host.shared.get()?)?;
     }
     close(exchange)?;
@@ -92,7 +108,11 @@ fn failed(exchange: &Bound<'_, Exchange>, error: &PyErr) -> PyResult<()> {
         let state = exchange.get().state.get()?;
         let cancelled = error.is_instance(py, &py.import("asyncio")?.getattr("CancelledError")?);
         let left = state.gone && error.is_instance_of::<pyo3::exceptions::PyOSError>(py);
-        (state.id, state.name.clone(), cancelled || left || ends_the_loop(py, error))
+        (
+            state.id,
+            state.name.clone(),
+            cancelled || left || ends_the_loop(py, error),
+        )
     };
     if !quiet {
         host.runtime().report(py, error, &name);
