@@ -34,6 +34,7 @@ def options() -> argparse.Namespace:
     parser.add_argument(
         "--name", default="", help="names the artifact; without it nothing is kept by --quick or --arms"
     )
+    parser.add_argument("--ceiling", action="store_true", help="measure the ceiling server beside the others in hello")
     parser.add_argument("--python", default=sys.executable, help="the environment's interpreter")
     chosen = parser.parse_args()
     if chosen.quick:
@@ -125,7 +126,8 @@ def main() -> int:
     if unknown:
         print(f"error: no such scenario: {', '.join(unknown)}; there are {', '.join(NAMES)}", file=sys.stderr)
         return 2
-    setting = Setting(chosen.python, chosen.rounds, chosen.seconds, [part for part in chosen.arms.split(",") if part])
+    keep_arms = [part for part in chosen.arms.split(",") if part]
+    setting = Setting(chosen.python, chosen.rounds, chosen.seconds, keep_arms, chosen.ceiling)
     facts, scenarios, summaries = machine(chosen.python), {}, {}
     print(f"{facts['cpu']}, {facts['cpus']} CPUs, Linux {facts['kernel']}, Python {facts['versions'].get('python')}")
     for name in names:

@@ -23,4 +23,6 @@ install "$dir" bench/requirements.txt
 # M0_BENCH_NO_BUILD=1 measures the wheel that is installed already (or only the other servers).
 if [ -z "${M0_BENCH_NO_BUILD:-}" ]; then wheel "$dir" release; fi
 
+case " $* " in *" --ceiling "*) cargo build --quiet --release -p m0-bench --bin ceiling ;; esac
+
 exec "$dir/bin/python" bench/run.py "$@"

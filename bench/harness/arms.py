@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
+from pathlib import Path
+
+TARGET = Path(os.environ.get("CARGO_TARGET_DIR") or Path(__file__).resolve().parent.parent.parent / "target")
 
 
 @dataclass(frozen=True)
@@ -11,15 +15,19 @@ class Arm:
 
     name: str
     command: list[str]
-    """Started with the environment's python; `{app}` and `{port}` are filled in."""
+    """Started with the environment's python; `{app}` (the last part) and `{port}` are filled in."""
     ready_line: bool = False
     """Whether it says on stderr that it is ready (otherwise it is asked until it answers)."""
     extra: dict[str, list[str]] = field(default_factory=dict)
     """More flags for a scenario, by its name."""
+    program: Path | None = None
+    """What is started instead of python; it serves no application, so `{app}` is left out."""
 
     def argv(self, python: str, app: str, port: int, scenario: str) -> list[str]:
         """The command line for one application on one port."""
         filled = [part.format(app=app, port=port) for part in self.command]
+        if self.program is not None:
+            return [str(self.program), *filled]
         return [python, *filled[:-1], *self.extra.get(scenario, []), filled[-1]]
 
 
@@ -53,4 +61,9 @@ OURS = [m0serve(model, backend) for model in ("inverted", "pump") for backend in
 UVICORN = uvicorn("uvloop")
 STOCK = uvicorn("asyncio")
 OTHERS = [UVICORN, GRANIAN, FASTPYSGI]
+CEILING = [
+    Arm(f"ceiling-{backend}", ["{port}", backend], program=TARGET / "release" / "ceiling")
+    for backend in ("io_uring", "epoll")
+]
+"""No HTTP, no Python: what backend and client allow. Measured where it has been built (`run.sh --ceiling`)."""
 ALL = [*OURS, *OTHERS, STOCK]

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from . import load
-from .arms import OTHERS, OURS, Arm
+from .arms import CEILING, OTHERS, OURS, Arm
 from .client import BROWSER, get
 from .server import Server, serving
 
@@ -26,7 +26,9 @@ class Setting:
     rounds: int
     seconds: float
     arms: list[str]
-    """Names to keep; empty keeps all."""
+    """Parts of names to keep; empty keeps all."""
+    ceiling: bool = False
+    """Whether the ceiling server is measured beside the others."""
 
     def chosen(self, arms: list[Arm]) -> list[Arm]:
         """Those of `arms` that were asked for."""
@@ -98,7 +100,8 @@ def measure(server: Server, plan: Load, connections: int, seconds: float) -> Rec
 def plain(setting: Setting, name: str) -> list[Record]:
     """All rounds of one of `LOADS`; the order of arms turns with each round."""
     plan = LOADS[name]
-    arms = setting.chosen([*OURS, *OTHERS])
+    ceiling = CEILING if setting.ceiling and name == "hello" else []
+    arms = setting.chosen([*OURS, *OTHERS, *ceiling])
     same_bodies(setting, arms, name, plan)
     records: list[Record] = []
     for number in range(setting.rounds):

@@ -88,7 +88,8 @@ impl Host {
             }
             Job::Body(id, bytes) => {
                 self.tally.body_bytes += bytes.len() as u64;
-                self.link.push(Frame::WantBody(id, u32::try_from(bytes.len()).unwrap_or(u32::MAX)));
+                self.link
+                    .push(Frame::WantBody(id, u32::try_from(bytes.len()).unwrap_or(u32::MAX)));
             }
             Job::BodyEnd(id) => {
                 self.arriving.remove(&id.index);

@@ -72,7 +72,12 @@ impl Scripted {
         let (lender, _) = m0_platform::open(Choice::Only(Kind::Epoll), &Options::default())
             .map_err(|refused| io::Error::other(refused.sentence))?;
         let progress = std::sync::Arc::default();
-        let clients = (0..connections).map(|_| Client { receiving: false, due: true }).collect();
+        let clients = (0..connections)
+            .map(|_| Client {
+                receiving: false,
+                due: true,
+            })
+            .collect();
         let scripted = Scripted {
             lender,
             recorded,
@@ -92,7 +97,12 @@ impl Scripted {
         self.accepted = true;
         for index in 0..u32::try_from(self.clients.len()).expect("made from a u32") {
             let token = Token { index, generation: 0 };
-            self.ready.push_back(Completion::Accepted { listener: ListenerId(0), token, peer: None, local: None });
+            self.ready.push_back(Completion::Accepted {
+                listener: ListenerId(0),
+                token,
+                peer: None,
+                local: None,
+            });
         }
     }
 
@@ -104,7 +114,10 @@ impl Scripted {
                 client.due = false;
                 delivered += 1;
                 let token = Token { index, generation: 0 };
-                self.ready.push_back(Completion::Received { token, chunk: Chunk::new(0, len) });
+                self.ready.push_back(Completion::Received {
+                    token,
+                    chunk: Chunk::new(0, len),
+                });
             }
         }
         self.left -= delivered;
@@ -165,7 +178,11 @@ impl Backend for Scripted {
             buf.bytes.clear();
             buf.body = Bytes::new();
             self.clients[token.index as usize].due = true;
-            self.ready.push_back(Completion::Sent { token, result: Ok(()), buf });
+            self.ready.push_back(Completion::Sent {
+                token,
+                result: Ok(()),
+                buf,
+            });
         }
         let delivered = self.deliver();
         let mut progress = self.progress.lock().expect("a gauge only reads");

@@ -22,7 +22,10 @@ fn main() -> ExitCode {
         eprintln!("usage: cost STREAM DELIVERIES [CONNECTIONS]");
         return ExitCode::from(2);
     };
-    let connections = arguments.get(2).and_then(|text| text.parse().ok()).unwrap_or(CONNECTIONS);
+    let connections = arguments
+        .get(2)
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(CONNECTIONS);
     match replay(stream, deliveries, connections) {
         Ok(line) => {
             println!("{line}");
@@ -44,7 +47,10 @@ fn replay(stream: &str, deliveries: u64, connections: u32) -> Result<String, Str
     let tally = host.run().map_err(|error| error.to_string())?;
     let progress = gauge.read();
     if progress.delivered != deliveries || tally.requests != deliveries {
-        return Err(format!("{} delivered, {} answered of {deliveries}", progress.delivered, tally.requests));
+        return Err(format!(
+            "{} delivered, {} answered of {deliveries}",
+            progress.delivered, tally.requests
+        ));
     }
     if host.exchanges() != 0 {
         return Err(format!("{} exchanges are still in use", host.exchanges()));
