@@ -8,8 +8,11 @@ need cargo "install Rust 1.88 or later"
 need python3 "install Python 3.11 or later"
 venv .venv python3
 install .venv ci/requirements-build.txt
-# Warnings of a first build are noise to someone who wants to see a page; errors are shown.
-VIRTUAL_ENV=$root/.venv .venv/bin/maturin develop --release --quiet
+[ -e target/release/libm0serve.so ] || echo "building m0serve, which takes about a minute the first time"
+# What a build says is noise to someone who wants to see a page, unless it fails.
+mkdir -p "$build/logs"
+VIRTUAL_ENV=$root/.venv .venv/bin/maturin develop --release >"$build/logs/serve.log" 2>&1 ||
+    { cat "$build/logs/serve.log" >&2; exit 1; }
 
 cd "${M0_CALLER_DIR:-$root}"
 # shellcheck disable=SC2086  # ARGS is a list of flags
