@@ -12,6 +12,7 @@
 mod buffers;
 mod conn;
 mod handle;
+mod outer;
 pub(crate) mod probe;
 mod receive;
 mod ring;
@@ -19,7 +20,7 @@ mod send;
 
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
 use io_uring::{cqueue, opcode, squeue, types};
@@ -34,6 +35,7 @@ use crate::sys;
 use crate::waker::Waker;
 use buffers::Buffers;
 use conn::{Conn, Out};
+use outer::Outer;
 use ring::Ring;
 
 /// Completions handed out between two waits; what is left over comes after the next (R7).
@@ -145,8 +147,8 @@ pub(crate) struct Uring {
     /// Whether a chunk is lent out.
     lent: bool,
     budget: u32,
-    /// The eventfd for an outer loop.
-    poll_fd: Option<OwnedFd>,
+    /// For an outer loop.
+    outer: Option<Outer>,
 }
 
 impl Uring {
@@ -178,7 +180,7 @@ impl Uring {
             lent_piece: Vec::new(),
             lent: false,
             budget: MAX_COMPLETIONS,
-            poll_fd: None,
+            outer: None,
         })
     }
 
@@ -288,11 +290,13 @@ impl Uring {
         }
         let mut before = self.reaped.len();
         ring.reap(&mut self.reaped);
-        let polled = self.poll_fd.as_ref().map(AsRawFd::as_raw_fd);
-        polled.into_iter().for_each(read_eventfd);
+        if let Some(outer) = &mut self.outer {
+            outer.take_edges();
+        }
+        let polled = self.outer.is_some();
         for _ in 0..MAX_ENTERS {
-            // An outer loop has just had its eventfd read: nothing that it told of may stay behind.
-            let is_full = polled.is_some() || self.reaped.len() - before >= FULL_BATCH;
+            // The edges were taken: nothing that they told of may stay behind.
+            let is_full = polled || self.reaped.len() - before >= FULL_BATCH;
             if !is_full || self.reaped.len() >= MAX_REAPED || !ring.has_work() {
                 break;
             }
@@ -303,13 +307,9 @@ impl Uring {
         Ok(())
     }
 
-    /// Tells an outer loop to come back.
-    fn ring_poll_fd(&self) {
-        if let Some(fd) = &self.poll_fd {
-            let one: u64 = 1;
-            // SAFETY: eight readable bytes, which is what an eventfd takes; a full counter wakes as well.
-            unsafe { libc::write(fd.as_raw_fd(), (&raw const one).cast(), 8) };
-        }
+    /// Whether a wait is due that no completion of the kernel will ask for.
+    fn wants_another_wait(&self) -> bool {
+        self.is_ready() || !self.again.is_empty() || !self.starved.is_empty()
     }
 
     fn next_inner(&mut self) -> Option<Completion> {
@@ -363,12 +363,6 @@ impl Uring {
             }
         }
     }
-}
-
-fn read_eventfd(fd: RawFd) {
-    let mut count: u64 = 0;
-    // SAFETY: eight writable bytes; EAGAIN leaves them alone.
-    unsafe { libc::read(fd, (&raw mut count).cast(), 8) };
 }
 
 impl Backend for Uring {
@@ -477,6 +471,7 @@ impl Backend for Uring {
     }
 
     fn submit(&mut self) -> io::Result<()> {
+        self.arm_for_wait();
         self.ring
             .as_mut()
             .map_or_else(|| Err(io::Error::from_raw_os_error(libc::EBADF)), Ring::submit)
@@ -513,8 +508,8 @@ impl Backend for Uring {
                 return completion;
             }
         }
-        if self.poll_fd.is_some() && (self.is_ready() || !self.again.is_empty() || !self.starved.is_empty()) {
-            self.ring_poll_fd();
+        if let Some(outer) = self.outer.as_ref().filter(|_| self.wants_another_wait()) {
+            outer.ring();
         }
         None
     }
@@ -544,24 +539,15 @@ impl Backend for Uring {
     }
 
     fn poll_fd(&mut self) -> io::Result<RawFd> {
-        if let Some(fd) = &self.poll_fd {
-            return Ok(fd.as_raw_fd());
+        if let Some(outer) = &self.outer {
+            return Ok(outer.fd());
         }
-        // SAFETY: no pointers; the result is checked before it is owned.
-        let fd = unsafe { libc::eventfd(1, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
-        if fd < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: `fd` was just made and nobody else owns it.
-        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
         let ring = self
             .ring
-            .as_mut()
+            .as_ref()
             .ok_or_else(|| io::Error::from_raw_os_error(libc::EBADF))?;
-        ring.register_eventfd(fd.as_raw_fd())?;
-        let raw = fd.as_raw_fd();
-        self.poll_fd = Some(fd);
-        Ok(raw)
+        let outer = self.outer.insert(Outer::new(ring, self.waker.fd(), self.nested.fd())?);
+        Ok(outer.fd())
     }
 
     fn open_connections(&self) -> usize {
@@ -588,7 +574,7 @@ impl Backend for Uring {
         self.listeners.clear();
         self.foreign.clear();
         self.nested.close();
-        self.poll_fd = None;
+        self.outer = None;
         for queue in [&mut self.resume, &mut self.starved, &mut self.round, &mut self.again] {
             queue.clear();
         }

@@ -5,6 +5,14 @@
 
 #![allow(missing_docs, clippy::disallowed_methods)]
 
+mod accepting;
+mod closing;
+mod exhaustion;
+mod files;
+mod foreign;
+mod polling;
 mod receiving;
 mod rig;
 mod sending;
+mod waiting;
+mod waking;

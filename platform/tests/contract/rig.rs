@@ -1,9 +1,9 @@
 //! Opens a backend, drives it as an engine would, and remembers everything that it said.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io::Read;
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{OwnedFd, RawFd};
 use std::time::{Duration, Instant};
 
 use m0_platform::{Backend, Choice, Completion, EndOfReceive, Interest, Kind, ListenerId, Options, SendBuf, Token};
@@ -38,10 +38,20 @@ pub struct Rig {
     pub foreign: Vec<(RawFd, Interest)>,
     /// Whether `receive` is called on what is accepted.
     pub receive_at_once: bool,
+    /// Nothing may be received on these.
+    pub paused: HashSet<Token>,
+    pub closing: HashSet<Token>,
 }
 
 /// Runs a test on one backend, or says loudly that it was not run.
 pub fn on(kind: Kind, options: &Options, test: impl FnOnce(&mut Rig)) {
+    let (_alive, watched) = std::sync::mpsc::channel::<()>();
+    std::thread::spawn(move || {
+        if watched.recv_timeout(Duration::from_secs(120)) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
+            eprintln!("a test hangs: a wait has blocked that must not");
+            std::process::abort();
+        }
+    });
     match Rig::open(kind, options) {
         Ok(mut rig) => {
             test(&mut rig);
@@ -92,6 +102,8 @@ impl Rig {
             accept_failures: Vec::new(),
             foreign: Vec::new(),
             receive_at_once: true,
+            paused: HashSet::new(),
+            closing: HashSet::new(),
         })
     }
 
@@ -146,12 +158,17 @@ impl Rig {
                 assert_eq!(bytes.len(), chunk.len());
                 assert!(!bytes.is_empty());
                 self.backend.recycle(chunk);
+                assert!(!self.paused.contains(&token), "bytes while paused");
+                assert!(!self.closing.contains(&token), "bytes after close");
                 let seen = self.of(token, 'R');
                 assert!(seen.ended.is_none(), "bytes after the end");
                 seen.received.extend_from_slice(&bytes);
                 seen.chunks += 1;
             }
             Completion::ReceiveEnded { token, end } => {
+                assert!(!self.closing.contains(&token), "an end after close");
+                let broken = matches!(end, EndOfReceive::Failed(_));
+                assert!(broken || !self.paused.contains(&token), "an end of file while paused");
                 let seen = self.of(token, 'E');
                 assert!(seen.ended.is_none(), "two ends");
                 seen.ended = Some(match end {
@@ -254,6 +271,43 @@ impl Rig {
         self.seen(token).sent[before].as_ref().expect("the send went");
     }
 
+    pub fn pause(&mut self, token: Token) {
+        self.backend.pause_receive(token);
+        self.paused.insert(token);
+    }
+
+    pub fn receive(&mut self, token: Token) {
+        self.paused.remove(&token);
+        self.backend.receive(token);
+    }
+
+    pub fn close(&mut self, token: Token) {
+        self.closing.insert(token);
+        self.backend.close(token);
+    }
+
+    /// Sends a large body to a peer that does not read, until nothing moves any more.
+    pub fn block_sending(&mut self, token: Token) {
+        self.backend.send(
+            token,
+            SendBuf {
+                bytes: b"head".to_vec(),
+                body: bytes::Bytes::from(pattern(32 << 20, 3)),
+            },
+        );
+        let mut still = 0;
+        while still < 20 {
+            let before = self.backend.send_progress(token);
+            self.turn(Some(Duration::from_millis(2)));
+            still = if before != 0 && self.backend.send_progress(token) == before {
+                still + 1
+            } else {
+                0
+            };
+        }
+        assert!(self.seen(token).sent.is_empty(), "nobody has this much room");
+    }
+
     /// Closes everything and checks that everything was given back (R9).
     pub fn finish(&mut self) {
         let open: Vec<Token> = self
@@ -263,7 +317,7 @@ impl Rig {
             .map(|(token, _)| *token)
             .collect();
         for token in open {
-            self.backend.close(token);
+            self.close(token);
         }
         self.backend.unlisten(self.listener);
         self.until("everything is closed", |rig| {
@@ -273,7 +327,7 @@ impl Rig {
                 .filter(|(_, seen)| !seen.closed)
                 .map(|(t, _)| *t)
                 .collect();
-            late.iter().for_each(|token| rig.backend.close(*token));
+            late.iter().for_each(|token| rig.close(*token));
             rig.backend.open_connections() == 0
         });
         self.backend.shutdown();
@@ -296,6 +350,19 @@ impl std::fmt::Debug for Summary<'_> {
         }
         writeln!(f, "foreign {:?}", self.0.foreign.len())
     }
+}
+
+/// Whether a descriptor polls readable within a time.
+#[must_use]
+pub fn polls_readable(fd: RawFd, timeout: Duration) -> bool {
+    let mut entry = libc::pollfd {
+        fd,
+        events: libc::POLLIN,
+        revents: 0,
+    };
+    let millis = i32::try_from(timeout.as_millis()).unwrap();
+    // SAFETY: one valid pollfd.
+    unsafe { libc::poll(&raw mut entry, 1, millis) == 1 }
 }
 
 /// Bytes that tell where they belong.
@@ -328,11 +395,4 @@ pub fn reset(client: TcpStream) {
         .set_linger(Some(Duration::ZERO))
         .unwrap();
     drop(client);
-}
-
-/// Whether a descriptor is open in this process.
-#[must_use]
-pub fn is_open(fd: &impl AsRawFd) -> bool {
-    // SAFETY: F_GETFD takes no pointer.
-    unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GETFD) >= 0 }
 }
