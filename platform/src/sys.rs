@@ -6,6 +6,9 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
+use std::sync::Once;
+use std::sync::atomic::{AtomicU32, Ordering};
+
 use socket2::SockRef;
 
 #[cfg(any(target_os = "linux", target_os = "android", target_os = "freebsd"))]
@@ -192,7 +195,27 @@ pub(crate) fn is_exhaustion(error: &io::Error) -> bool {
     )
 }
 
-/// Whether this is another process than the one that `creator` names (a forked child).
+/// Which process this is, in the line of forks: compares equal until a fork, in the parent for ever.
+///
+/// The only state of this crate that is not a backend's: what it counts belongs to the process. A handler that
+/// `pthread_atfork(3)` runs in every child keeps it, so that asking costs a load and not a system call.
+pub(crate) fn process_generation() -> u32 {
+    static REGISTERED: Once = Once::new();
+    REGISTERED.call_once(|| {
+        // SAFETY: the handler only adds to an atomic, which is allowed in the child of a process with threads.
+        let result = unsafe { libc::pthread_atfork(None, None, Some(count_fork)) };
+        assert_eq!(result, 0, "pthread_atfork fails only without memory");
+    });
+    GENERATION.load(Ordering::Relaxed)
+}
+
+static GENERATION: AtomicU32 = AtomicU32::new(0);
+
+extern "C" fn count_fork() {
+    GENERATION.fetch_add(1, Ordering::Relaxed);
+}
+
+/// Whether this is a forked child of the process in which `creator` was taken.
 pub(crate) fn is_other_process(creator: u32) -> bool {
-    std::process::id() != creator
+    GENERATION.load(Ordering::Relaxed) != creator
 }

@@ -105,7 +105,7 @@ impl<P: Poller> Readiness<P> {
         Ok(Readiness {
             poller,
             waker,
-            creator: std::process::id(),
+            creator: sys::process_generation(),
             conns: Slots::new(),
             listeners: Vec::new(),
             foreign: Foreign::default(),
@@ -409,6 +409,10 @@ impl<P: Poller> Backend for Readiness<P> {
 
     fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
         debug_assert!(!self.lent, "a chunk was not recycled");
+        if sys::is_other_process(self.creator) {
+            // A child's poller is its parent's: an edge that it takes is one that the parent never sees.
+            return Err(io::Error::from_raw_os_error(libc::EBADF));
+        }
         self.foreign.start_wait();
         let timeout = if self.is_ready() || !self.again.is_empty() {
             Some(Duration::ZERO)

@@ -160,7 +160,7 @@ impl Uring {
         Ok(Uring {
             ring: Some(ring),
             buffers: Some(buffers),
-            creator: std::process::id(),
+            creator: sys::process_generation(),
             conns: Slots::new(),
             listeners: Vec::new(),
             foreign: Foreign::default(),
@@ -189,12 +189,17 @@ impl Uring {
         self.conns.get_mut(token).filter(|conn| !conn.closing)
     }
 
+    /// The ring, unless it is shut down or another process's: its memory does not exist in a forked child.
+    fn ring(&mut self) -> Option<&mut Ring> {
+        self.ring.as_mut().filter(|_| !sys::is_other_process(self.creator))
+    }
+
     /// Queues a request. After `shutdown` there is nobody to queue it for.
     ///
     /// # Safety
     /// Whatever memory the entry points at stays valid and in place until its last completion has been reaped.
     unsafe fn push(&mut self, op: Op, token: Token, entry: squeue::Entry) {
-        if let Some(ring) = &mut self.ring {
+        if let Some(ring) = self.ring() {
             // SAFETY: the caller's promise.
             unsafe { ring.push(entry.user_data(user_data(op, token))) };
         }
@@ -365,6 +370,11 @@ impl Uring {
     }
 }
 
+/// Of a backend that is shut down, or in a forked child.
+fn gone() -> io::Error {
+    io::Error::from_raw_os_error(libc::EBADF)
+}
+
 impl Backend for Uring {
     fn kind(&self) -> Kind {
         Kind::IoUring
@@ -472,9 +482,7 @@ impl Backend for Uring {
 
     fn submit(&mut self) -> io::Result<()> {
         self.arm_for_wait();
-        self.ring
-            .as_mut()
-            .map_or_else(|| Err(io::Error::from_raw_os_error(libc::EBADF)), Ring::submit)
+        self.ring().map_or_else(|| Err(gone()), Ring::submit)
     }
 
     fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
@@ -501,7 +509,7 @@ impl Backend for Uring {
 
     fn next(&mut self) -> Option<Completion> {
         debug_assert!(!self.lent, "a chunk was not recycled");
-        if self.budget > 0 {
+        if self.budget > 0 && !sys::is_other_process(self.creator) {
             let completion = self.next_inner();
             if completion.is_some() {
                 self.budget -= 1;

@@ -16,3 +16,6 @@ mod rig;
 mod sending;
 mod waiting;
 mod waking;
+
+/// Tests of this binary run beside each other.
+fn guard() -> impl Sized {}

@@ -45,6 +45,7 @@ pub struct Rig {
 
 /// Runs a test on one backend, or says loudly that it was not run.
 pub fn on(kind: Kind, options: &Options, test: impl FnOnce(&mut Rig)) {
+    let _guard = crate::guard();
     let (_alive, watched) = std::sync::mpsc::channel::<()>();
     std::thread::spawn(move || {
         if watched.recv_timeout(Duration::from_secs(120)) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {

@@ -1,0 +1,83 @@
+//! Forked children: for tests, and as something that an application does to us.
+
+use std::io::Write;
+
+use crate::contract;
+use crate::rig::pattern;
+
+/// Runs `body` in a forked child and returns its exit code; 101 when it panicked.
+///
+/// The child has only the thread that forked. glibc keeps its allocator usable there, which is all the bodies need.
+pub fn in_child(body: impl FnOnce() -> i32) -> i32 {
+    // SAFETY: the child runs `body` and ends with `_exit`, without unwinding into the test harness.
+    let child = unsafe { libc::fork() };
+    assert!(child >= 0);
+    if child == 0 {
+        let code = std::panic::catch_unwind(std::panic::AssertUnwindSafe(body)).unwrap_or(101);
+        // SAFETY: ends the child at once, without running the parent's exit handlers.
+        unsafe { libc::_exit(code) };
+    }
+    let mut status = 0;
+    // SAFETY: `status` is a valid int for the call to fill; `child` is our child.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    assert!(
+        libc::WIFEXITED(status),
+        "the child was killed by signal {}",
+        libc::WTERMSIG(status)
+    );
+    libc::WEXITSTATUS(status)
+}
+
+contract! {
+    /// A child that drops the backend, watches and unwatches, harms neither itself nor its parent.
+    fn drops_in_a_child_do_nothing_to_the_parent(rig) {
+        let (mut client, token) = rig.connect();
+        let (ours, mut theirs) = std::os::unix::net::UnixStream::pair().unwrap();
+        let fd = std::os::fd::AsRawFd::as_raw_fd(&ours);
+        rig.backend.watch(fd, m0_platform::Interest { read: true, write: false }).unwrap();
+        client.write_all(b"before").unwrap();
+        rig.until_received(token, 6);
+        rig.block_sending(token);
+        for way in 0..4 {
+            let code = in_child(|| {
+                match way {
+                    0 => rig.backend.shutdown(),
+                    1 => {
+                        rig.backend.unwatch(fd);
+                        assert!(rig.backend.watch(fd, m0_platform::Interest::default()).is_err());
+                        rig.backend.shutdown();
+                        rig.backend.shutdown();
+                    }
+                    2 => {
+                        // A child that goes on as if it were the parent is told that the backend is not its own.
+                        rig.backend.pause_accept(rig.listener);
+                        rig.backend.pause_receive(token);
+                        rig.backend.receive(token);
+                        rig.backend.close(token);
+                        let _ = rig.backend.next();
+                        assert!(rig.backend.wait(None).is_err());
+                        rig.backend.shutdown();
+                        assert!(rig.backend.wait(None).is_err());
+                    }
+                    _ => {
+                        let (other, _) =
+                            m0_platform::open(m0_platform::Choice::Only(rig.backend.kind()), &Default::default()).unwrap();
+                        drop(std::mem::replace(&mut rig.backend, other));
+                    }
+                }
+                0
+            });
+            assert_eq!(code, 0);
+        }
+        client.write_all(b"after").unwrap();
+        rig.until_received(token, 11);
+        theirs.write_all(b"x").unwrap();
+        rig.until("the foreign descriptor is found", |rig| rig.foreign.iter().any(|(found, _)| *found == fd));
+        rig.backend.unwatch(fd);
+        let reader = crate::rig::read_on_thread(client, 4 + (32 << 20));
+        rig.until_sent(token, 1);
+        let (_client, bytes) = reader.join().unwrap();
+        assert!(bytes[4..] == pattern(32 << 20, 3));
+        let _another = rig.connect();
+    }
+}

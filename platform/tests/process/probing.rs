@@ -1,0 +1,120 @@
+//! What is chosen, and what is said of it, where io_uring is forbidden: by a seccomp filter, as containers do.
+
+use m0_platform::{Choice, Kind, Options};
+
+use crate::child::in_child;
+
+/// Makes `io_uring_setup` return an errno in this process, for good.
+fn forbid_io_uring(errno: i32) {
+    let load_number = libc::sock_filter {
+        code: 0x20,
+        jt: 0,
+        jf: 0,
+        k: 0,
+    }; // BPF_LD | BPF_W | BPF_ABS: the call's number
+    let setup = u32::try_from(libc::SYS_io_uring_setup).unwrap();
+    let is_setup = libc::sock_filter {
+        code: 0x15,
+        jt: 0,
+        jf: 1,
+        k: setup,
+    }; // BPF_JMP | BPF_JEQ | BPF_K
+    let fail = libc::SECCOMP_RET_ERRNO | errno.unsigned_abs();
+    let refuse = libc::sock_filter {
+        code: 0x06,
+        jt: 0,
+        jf: 0,
+        k: fail,
+    }; // BPF_RET | BPF_K
+    let allow = libc::sock_filter {
+        code: 0x06,
+        jt: 0,
+        jf: 0,
+        k: libc::SECCOMP_RET_ALLOW,
+    };
+    let mut filter = [load_number, is_setup, refuse, allow];
+    let program = libc::sock_fprog {
+        len: 4,
+        filter: filter.as_mut_ptr(),
+    };
+    // SAFETY: the program and its four instructions are valid for the calls, which copy them.
+    unsafe {
+        assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+        assert_eq!(
+            libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program),
+            0
+        );
+    }
+}
+
+/// Opens both ways under the filter; the child's exit code tells the first thing that was wrong.
+fn falls_back(errno: i32, words: &[&str]) {
+    let _guard = crate::guard();
+    let code = in_child(|| {
+        forbid_io_uring(errno);
+        let Ok((backend, resolved)) = m0_platform::open(Choice::Auto, &Options::default()) else {
+            return 1;
+        };
+        if (backend.kind(), resolved.kind) != (Kind::Epoll, Kind::Epoll) {
+            return 2;
+        }
+        let reason = resolved.reason.unwrap_or_default();
+        if !words.iter().all(|word| reason.contains(word)) {
+            eprintln!("the reason was: {reason}");
+            return 3;
+        }
+        let Err(refused) = m0_platform::open(Choice::Only(Kind::IoUring), &Options::default()) else {
+            return 4;
+        };
+        if !refused.unsupported || !words.iter().all(|word| refused.sentence.contains(word)) {
+            eprintln!("the sentence was: {}", refused.sentence);
+            return 5;
+        }
+        let lines = m0_platform::available();
+        let io_uring = lines.iter().find(|line| line.kind == Kind::IoUring);
+        if io_uring.is_none_or(|line| line.usable || line.reason.is_none()) {
+            return 6;
+        }
+        0
+    });
+    assert_eq!(code, 0);
+}
+
+#[test]
+fn forbidden_as_docker_does() {
+    falls_back(libc::EPERM, &["io_uring_setup", "EPERM", "seccomp"]);
+}
+
+#[test]
+fn forbidden_as_podman_does() {
+    falls_back(libc::ENOSYS, &["io_uring_setup", "ENOSYS"]);
+}
+
+#[test]
+fn every_kind_is_listed_once() {
+    let _guard = crate::guard();
+    let lines = m0_platform::available();
+    assert_eq!(
+        lines.iter().map(|line| line.kind).collect::<Vec<_>>(),
+        [Kind::IoUring, Kind::Epoll, Kind::Kqueue]
+    );
+    for line in lines {
+        assert_eq!(line.usable, line.reason.is_none());
+        if cfg!(target_os = "linux") && line.kind == Kind::Epoll {
+            assert!(line.usable);
+        }
+    }
+}
+
+#[test]
+fn kqueue_is_refused_on_linux() {
+    let _guard = crate::guard();
+    let refused = m0_platform::open(Choice::Only(Kind::Kqueue), &Options::default())
+        .err()
+        .unwrap();
+    assert!(
+        refused.unsupported && refused.sentence.contains("kqueue"),
+        "{}",
+        refused.sentence
+    );
+}
