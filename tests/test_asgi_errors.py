@@ -20,9 +20,15 @@ def assert_500(response: Response) -> None:
 
 
 def assert_cut_off(raw: bytes, most: bytes) -> None:
-    """At most a truncated 200 was written: one head at most, no more body than was sent, and no proper end."""
+    """At most a truncated 200 was written: one head at most, no more body than was sent, and no proper end.
+
+    A server may hold the head back until the first body message (the ASGI specification allows it); then the head may
+    also be that of a 500 which closes, with nothing of the application's in it.
+    """
     assert raw.count(b"HTTP/1.1") <= 1
-    if raw:
+    if raw.startswith(b"HTTP/1.1 500") and not most:
+        assert b"connection: close" in raw and b"content-length: 10\r\n" not in raw
+    elif raw:
         head, _, rest = raw.partition(b"\r\n\r\n")
         assert head.startswith(b"HTTP/1.1 200"), head
         assert rest in (b"", most, b"%x\r\n%s\r\n" % (len(most), most)), rest
@@ -47,7 +53,7 @@ def test_after_the_start_the_connection_closes(probe: Server, how: str, stage: s
     with probe.connect() as client:
         target = f"/{how}?at={stage}" + ("&length=1" if framing == "length" else "")
         client.send(request(target), request("/hello"))
-        assert_cut_off(client.to_end(), b"12345")
+        assert_cut_off(client.to_end(), b"12345" if stage == "in-body" else b"")
 
 
 def test_an_exception_after_the_end_changes_nothing_for_the_client(probe: Server) -> None:

@@ -95,6 +95,15 @@ async def gated_stream(scope: Scope, receive: Receive, send: Send) -> None:
     await body(send, b"after")
 
 
+@route("head-first")
+async def head_first(scope: Scope, receive: Receive, send: Send) -> None:
+    """The head by itself (an empty chunk says that it should leave), the gate, the body."""
+    await start(send)
+    await body(send, b"", more=True)
+    await gate(scope)
+    await body(send, b"after")
+
+
 @route("echo-stream")
 async def echo_stream(scope: Scope, receive: Receive, send: Send) -> None:
     """Every piece of the request body goes back as it comes."""
