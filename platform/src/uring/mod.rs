@@ -283,7 +283,7 @@ impl Uring {
         let may_block = may_block && self.again.is_empty();
         let full = self.reaped.len() >= MAX_REAPED;
         let Some(ring) = &mut self.ring else {
-            return Err(io::Error::from_raw_os_error(libc::EBADF));
+            return Err(gone());
         };
         if full {
             return ring.submit();
@@ -487,10 +487,7 @@ impl Backend for Uring {
 
     fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
         debug_assert!(!self.lent, "a chunk was not recycled");
-        let Some(ring) = &mut self.ring else {
-            return Err(io::Error::from_raw_os_error(libc::EBADF));
-        };
-        ring.enable()?;
+        self.ring().ok_or_else(gone)?.enable()?;
         self.foreign.start_wait();
         self.arm_for_wait();
         self.budget = MAX_COMPLETIONS;
