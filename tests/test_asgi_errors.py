@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 
 import pytest
+
 from harness.client import Response, WireError, request
 from harness.server import Server, tracebacks
 from harness.waiting import until
@@ -27,7 +28,8 @@ def assert_cut_off(raw: bytes, most: bytes) -> None:
     """
     assert raw.count(b"HTTP/1.1") <= 1
     if raw.startswith(b"HTTP/1.1 500") and not most:
-        assert b"connection: close" in raw and b"content-length: 10\r\n" not in raw
+        assert b"connection: close" in raw
+        assert b"content-length: 10\r\n" not in raw
     elif raw:
         head, _, rest = raw.partition(b"\r\n\r\n")
         assert head.startswith(b"HTTP/1.1 200"), head
@@ -76,7 +78,8 @@ def test_a_traceback_is_printed_in_full_and_once(probe: Server) -> None:
     for stage in ("first", "before-start", "in-body"):
         found = [block for block, last in tracebacks(probe.stderr) if f"{stage}{mark}" in last]
         assert len(found) == 1, probe.stderr[-3000:]
-        assert "in raises" in found[0] and "apps/probe/errors.py" in found[0]
+        assert "in raises" in found[0]
+        assert "apps/probe/errors.py" in found[0]
         assert probe.stderr.count(f"{stage}{mark}") == 1
         if probe.target.server == "m0serve":
             assert "/m0serve/" not in found[0]
@@ -133,7 +136,7 @@ def test_malformed_messages_raise(probe: Server, key: str) -> None:
     notes = probe.notes(key)
     assert len(notes) == 8
     for name, kinds in notes.items():
-        assert kinds and "Exception" in kinds, (name, kinds)  # type: ignore[operator]
+        assert "Exception" in kinds, (name, kinds)  # type: ignore[operator]
 
 
 @pytest.mark.parametrize("sent", [0, 5])
@@ -182,4 +185,5 @@ def test_a_header_that_would_break_the_wire_never_reaches_it(probe: Server, whic
             return
         assert response.status == 500
         raw = repr(response)
-        assert "x-injected" not in raw and "x-good" not in raw
+        assert "x-injected" not in raw
+        assert "x-good" not in raw

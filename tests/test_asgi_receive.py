@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 import pytest
+
 from harness.client import chunked, request
 from harness.server import Server
 from harness.waiting import settled
@@ -48,7 +49,9 @@ def test_a_cancelled_receive_raises_and_loses_nothing(probe: Server, key: str) -
         client.send(b"late", b" body")
         assert client.response().body == b"late body"
     notes = probe.notes(key)
-    assert notes["waiting"] and notes["cancelled"] and notes["timed out"]
+    assert notes["waiting"]
+    assert notes["cancelled"]
+    assert notes["timed out"]
 
 
 @pytest.mark.parametrize("framing", ["length", "chunked"])

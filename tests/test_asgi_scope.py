@@ -1,8 +1,9 @@
-"""The scope: its contents to the byte, its types, and that nothing in it reaches another request (acceptance 17, 22)."""
+"""The scope: its contents, its types, and that nothing in it reaches another request (acceptance 17, 22)."""
 
 from __future__ import annotations
 
 import pytest
+
 from harness.client import request
 from harness.server import Server, Servers
 
@@ -133,7 +134,8 @@ def test_pipelined_requests_have_scopes_of_their_own(probe: Server) -> None:
         client.send(b"".join(request(f"/scope/{n}?{n}", f"x-n: {n}") for n in range(20)))
         for n in range(20):
             scope = client.response().json()["scope"]
-            assert scope["path"] == f"/scope/{n}" and scope["query_string"] == {"bytes": str(n)}
+            assert scope["path"] == f"/scope/{n}"
+            assert scope["query_string"] == {"bytes": str(n)}
             assert scope["headers"][1]["tuple"][1] == {"bytes": str(n)}
 
 

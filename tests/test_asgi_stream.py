@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 import pytest
+
 from harness.client import request
 from harness.server import Server
 from harness.waiting import settled, until

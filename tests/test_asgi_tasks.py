@@ -6,6 +6,7 @@ import sys
 from typing import Any
 
 import pytest
+
 from harness.client import request
 from harness.server import Server, Servers
 
@@ -75,7 +76,8 @@ def test_a_task_factory_of_the_application_is_used(servers: Servers) -> None:
     with server.connect() as client:
         first = client.get("/").json()
         second = client.get("/").json()
-    assert first["made_by_factory"] and second["made_by_factory"]
+    assert first["made_by_factory"]
+    assert second["made_by_factory"]
     assert second["count"] > first["count"]
 
 

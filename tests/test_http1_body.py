@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 
 import pytest
+
 from harness.client import chunked, request
 from harness.server import Server, Servers
 from harness.waiting import until
@@ -98,7 +99,9 @@ def test_an_early_answer_keeps_the_connection(probe: Server, framing: str) -> No
             client.send(request("/answer-unread", "Content-Length: 10000", method="POST"), b"x" * 4000)
             rest = b"x" * 6000
         else:
-            client.send(request("/answer-unread", "Transfer-Encoding: chunked", method="POST"), b"2710\r\n" + b"x" * 4000)
+            client.send(
+                request("/answer-unread", "Transfer-Encoding: chunked", method="POST"), b"2710\r\n" + b"x" * 4000
+            )
             rest = b"x" * 6000 + b"\r\n0\r\n\r\n"
         response = client.response()
         assert response.body == b"early"

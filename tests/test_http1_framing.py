@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 
 import pytest
+
 from harness.client import Client, request
 from harness.server import Server, Servers
 
@@ -253,7 +254,8 @@ def test_date_and_server_of_the_application_replace_ours(probe: Server) -> None:
 
 def test_date_and_server_can_be_switched_off(servers: Servers) -> None:
     response = servers.get("probe:app", "--no-date-header", "--no-server-header").get("/hello")
-    assert not response.all("date") and not response.all("server")
+    assert not response.all("date")
+    assert not response.all("server")
 
 
 # --- 5, again: nothing leaks into the next response ------------------------------------------------------------

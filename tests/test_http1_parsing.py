@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from harness.client import Client, chunked, request
 from harness.server import Server
 from harness.waiting import until

@@ -182,7 +182,8 @@ class Client:
             head = self.head(deadline)
             if head.status >= 200:
                 break
-            assert not head.all("content-length") and not head.all("transfer-encoding"), head
+            assert not head.all("content-length"), head
+            assert not head.all("transfer-encoding"), head
             interim.append(head.status)
         head.interim = interim
         self._frame(head, method)

@@ -243,7 +243,10 @@ class Server(Process):
             found.append(f"ended by itself with exit code {self.wait()}")
         else:
             found += self._leaks()
+            began = time.monotonic()
             code = self.stop()
+            if self.target.server == "m0serve" and time.monotonic() - began > 3.0:
+                found.append(f"took {time.monotonic() - began:.1f} s to stop although nothing was in flight")
             if code not in ((0,) if self.target.server == "m0serve" else (0, -signal.SIGTERM)):
                 found.append(f"exit code {code} after SIGTERM")
         return found + self.bad_output()

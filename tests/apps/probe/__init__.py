@@ -11,7 +11,7 @@ from .core import COUNTS, HANDLERS, Receive, Scope, Send, reply
 
 
 async def _lifespan(scope: Scope, receive: Receive, send: Send) -> None:
-    """Serve the lifespan; what happened is appended to the file that M_LIFESPAN_LOG names."""
+    """Serve the lifespan; what happened is appended to the file that LIFESPAN_LOG names."""
 
     def log(event: str) -> None:
         if path := os.environ.get("LIFESPAN_LOG"):
@@ -34,11 +34,11 @@ async def app(scope: Scope, receive: Receive, send: Send) -> Any:
     """Call the handler that the first segment of the path names."""
     if scope["type"] == "lifespan":
         await _lifespan(scope, receive, send)
-        return
+        return None
     assert scope["type"] == "http", scope["type"]
     COUNTS["requests"] += 1
     handler = HANDLERS.get(scope["path"].removeprefix(scope["root_path"]).split("/")[1] if "/" in scope["path"] else "")
     if handler is None:
         await reply(send, b"no such path", 404)
-        return
+        return None
     return await handler(scope, receive, send)

@@ -62,7 +62,7 @@ async def attempt(scope: Scope, name: str, call: Callable[[], Awaitable[Any]]) -
     """Call, and note the name of what it raised."""
     try:
         await call()
-    except BaseException as error:  # noqa: BLE001  whatever it is, the test wants to know
+    except BaseException as error:
         note(scope, name, [kind.__name__ for kind in type(error).__mro__])
     else:
         note(scope, name, [])
@@ -129,7 +129,7 @@ async def length(scope: Scope, receive: Receive, send: Send) -> None:
         for _ in range(sent // 5):
             await body(send, b"abcde", more=True)
         await body(send)
-    except BaseException as error:  # noqa: BLE001  whatever it is, the test wants to know
+    except BaseException as error:
         note(scope, "raised", type(error).__name__)
         raise ExpectedError(EXPECTED) from None
 
@@ -159,7 +159,7 @@ async def bad_header(scope: Scope, receive: Receive, send: Send) -> None:
     try:
         await start(send, 200, headers)
         await body(send, b"fine")
-    except Exception as error:  # noqa: BLE001  whatever it is, the test wants to know
+    except Exception as error:
         raise ExpectedError(f"{EXPECTED}: {error}") from None
 
 

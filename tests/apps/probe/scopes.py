@@ -77,7 +77,8 @@ async def receive_all(scope: Scope, receive: Receive, send: Send) -> None:
         message = await receive()
         assert type(message) is dict, message
         shapes.add((message["type"], *sorted(name for name in message if name != "type")))
-        assert type(message["body"]) is bytes and type(message["more_body"]) is bool, message
+        assert type(message["body"]) is bytes, message
+        assert type(message["more_body"]) is bool, message
         total += len(message["body"])
         if not message["more_body"]:
             break

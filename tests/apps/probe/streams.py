@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
 
 from .core import Receive, Scope, Send, body, bump, gate, note, query, read, reply, route, start
@@ -123,3 +124,46 @@ async def upload(scope: Scope, receive: Receive, send: Send) -> None:
     """Read everything, say how much."""
     note(scope, "started")
     await reply(send, str(len(await read(receive))).encode())
+
+
+@route("stream-slowly")
+async def stream_slowly(scope: Scope, receive: Receive, send: Send) -> None:
+    """`count` numbers with `pause` seconds between them."""
+    await start(send)
+    for number in range(int(query(scope)["count"])):
+        await body(send, b"%d" % number, more=True)
+        await asyncio.sleep(float(query(scope)["pause"]))
+    await body(send)
+
+
+def log_line(path: str) -> None:
+    """Say in a file that the work is over."""
+    with open(path, "a") as file:
+        file.write('{"event": "background is over"}\n')
+
+
+@route("background-slow")
+async def background_slow(scope: Scope, receive: Receive, send: Send) -> None:
+    """A whole response, then `s` seconds of work that end with a line in the file `log`."""
+    await reply(send, b"done")
+    await asyncio.sleep(float(query(scope)["s"]))
+    log_line(query(scope)["log"])
+
+
+@route("stubborn")
+async def stubborn(scope: Scope, receive: Receive, send: Send) -> None:
+    """Goes on when it is cancelled."""
+    note(scope, "started")
+    while True:
+        try:
+            await asyncio.sleep(3600)
+        except asyncio.CancelledError:
+            note(scope, "cancelled")
+
+
+@route("compute")
+async def compute_only(scope: Scope, receive: Receive, send: Send) -> None:
+    """Keeps the loop for `s` seconds."""
+    print("computing now", file=sys.stderr, flush=True)
+    compute(float(query(scope)["s"]))
+    await reply(send, b"computed")

@@ -82,3 +82,10 @@ async def holdings(scope: Scope, receive: Receive, send: Send) -> None:
         "top": dict(sorted(counts.items(), key=lambda item: -item[1])[:40]),
     }
     await reply_json(send, shown)
+
+
+@route("orphan")
+async def orphan(scope: Scope, receive: Receive, send: Send) -> None:
+    """Start a process whose own child outlives it: process 1 inherits that child."""
+    child = await asyncio.create_subprocess_exec("sh", "-c", "sleep 0.05 & exit 0")
+    await reply_json(send, await child.wait())

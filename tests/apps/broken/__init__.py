@@ -1,0 +1,1 @@
+"""Modules that fail in one way each."""

@@ -1,0 +1,5 @@
+"""Imports what is not there."""
+
+import not_installed  # type: ignore[import-not-found]
+
+app = not_installed.app

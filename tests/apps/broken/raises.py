@@ -1,0 +1,9 @@
+"""Raises while it is imported."""
+
+
+def compute() -> None:
+    """Fails."""
+    raise ValueError("the app is broken")
+
+
+compute()

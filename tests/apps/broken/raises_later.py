@@ -1,0 +1,8 @@
+"""A factory that raises."""
+
+from typing import Any
+
+
+def make() -> Any:
+    """Fails."""
+    return {}["missing"]

@@ -1,0 +1,52 @@
+"""Serves from Python: `run`, a wrong option, two servers on threads, a server that is stopped before it runs."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import urllib.request
+
+import probe
+
+import m0serve
+
+
+def on_threads(model: str, backend: str) -> None:
+    """Two servers in one process, neither on the main thread, stopped from code."""
+    servers = [m0serve.Server(probe.app, port=0, model=model, backend=backend) for _ in range(2)]
+    codes: list[int] = []
+    threads = [threading.Thread(target=lambda server=server: codes.append(server.run())) for server in servers]
+    for thread in threads:
+        thread.start()
+    for server in servers:
+        assert server.started.wait(10)
+        assert server.address.startswith("http://127.0.0.1:"), server.address
+        for _ in range(3):
+            with urllib.request.urlopen(f"{server.address}/hello", timeout=5) as response:
+                assert response.read() == b"Hello, World!"
+        assert server.resolved()["model"] == model
+        assert server.stats()["requests"] == 3, server.stats()
+    for server, thread in zip(servers, threads, strict=True):
+        server.stop()
+        thread.join(10)
+        assert not thread.is_alive()
+    print(f"both stopped: {codes}", flush=True)
+
+
+def main() -> None:
+    """What the first argument names."""
+    what = sys.argv[1]
+    if what == "run":
+        m0serve.run(probe.app, port=0)
+        print("after run", flush=True)
+    elif what == "wrong":
+        m0serve.run("probe:app", port=0, max_body="much")  # type: ignore[arg-type]
+    elif what == "threads":
+        on_threads(sys.argv[2], sys.argv[3])
+    elif what == "stop-early":
+        server = m0serve.Server("probe:app", port=0)
+        server.stop()
+        print(f"stopped before it began: {server.run()}", flush=True)
+
+
+main()

@@ -1,0 +1,286 @@
+"""The end of a server's life, in both models: signals, drain, abandoned work (acceptance 29, 30, 35; R11)."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from harness.client import request
+from harness.server import Server
+from harness.waiting import settled, until
+
+Start = Callable[..., Server]
+
+
+@pytest.mark.uvloop
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_stops_an_idle_server_at_once(start: Start, number: int) -> None:
+    server = start("probe:app")
+    with server.connect() as client:
+        assert client.get("/hello").status == 200
+        began = time.monotonic()
+        code = server.stop(number)
+        assert code == 0 or server.target.server == "uvicorn"
+        assert time.monotonic() - began < 2.0
+        client.expect_end()
+    assert "abandoned" not in server.stderr
+
+
+@pytest.mark.uvloop
+def test_a_request_in_flight_is_answered_in_its_own_time(start: Start, key: str) -> None:
+    server = start("probe:app")
+    idle = server.connect()
+    assert idle.get("/hello").status == 200
+    with server.connect() as client:
+        began = time.monotonic()
+        client.send(request(f"/slow?s=1.5&key={key}"))
+        server.note(key, "started")
+        server.signal(signal.SIGTERM)
+        # Idle connections close while the request goes on, and nobody is accepted any more.
+        idle.expect_end()
+        assert time.monotonic() - began < 1.4
+
+        def refused() -> bool:
+            try:
+                with server.connect(timeout=1) as late:
+                    late.send(request("/hello"))
+                    return late.to_end() == b""
+            except OSError:
+                return True
+
+        until(refused, "new connections are refused", 1.0)
+        response = client.response()
+        took = time.monotonic() - began
+        assert response.body == b"slept"
+        assert 1.4 < took < 2.2, took
+        assert response.one("connection").lower() == b"close"
+        client.expect_end()
+    assert server.wait(3) in (0, -15)
+    assert time.monotonic() - began < 3.0
+    assert "abandoned" not in server.stderr
+
+
+@pytest.mark.uvloop
+def test_an_upload_that_is_still_arriving_is_read(start: Start, key: str) -> None:
+    server = start("probe:app")
+    with server.connect() as client:
+        client.send(request(f"/upload?key={key}", "Content-Length: 300000", method="POST"), b"u" * 1000)
+        server.note(key, "started")
+        server.signal(signal.SIGTERM)
+        server.process.poll()
+        for _ in range(299):
+            client.send(b"u" * 1000)
+            time.sleep(0.001)
+        assert client.response().body == b"300000"
+        client.expect_end()
+    assert server.wait(3) in (0, -15)
+
+
+def test_a_stream_in_flight_comes_to_its_end(start: Start, key: str) -> None:
+    server = start("probe:app")
+    with server.connect() as client:
+        client.send(request(f"/stream-slowly?key={key}&count=20&pause=0.03"))
+        client.head()
+        assert client.chunk() == b"0"
+        server.signal(signal.SIGTERM)
+        rest = []
+        while (chunk := client.chunk()) is not None:
+            rest.append(chunk)
+        assert b"".join(rest) == b"".join(b"%d" % n for n in range(1, 20))
+        client.expect_end()
+    assert server.wait(3) in (0, -15)
+
+
+@pytest.mark.beyond_uvicorn("drops them")
+def test_pipelined_requests_that_have_come_are_not_lost_in_silence(start: Start, key: str) -> None:
+    server = start("probe:app")
+    with server.connect() as client:
+        client.send(request(f"/slow?s=0.3&key={key}") + request("/hello"))
+        server.note(key, "started")
+        server.signal(signal.SIGTERM)
+        response = client.response()
+        assert response.body == b"slept"
+        # Either it is answered too, or this response said that it is the last.
+        if response.all("connection") != [b"close"]:
+            assert client.response().body == b"Hello, World!"
+        client.expect_end()
+    assert server.wait(3) == 0
+
+
+def test_a_background_task_is_given_its_time(start: Start, key: str, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    server = start("probe:app", env={"LIFESPAN_LOG": str(log)})
+    assert server.get(f"/background-slow?key={key}&s=0.6&log={log}").body == b"done"
+    began = time.monotonic()
+    server.signal(signal.SIGTERM)
+    assert server.wait(4) in (0, -15)
+    assert time.monotonic() - began > 0.4
+    events = [json.loads(line)["event"] for line in log.read_text().splitlines()]
+    assert events == ["lifespan.startup", "background is over", "lifespan.shutdown", "complete"]
+    assert "abandoned" not in server.stderr
+
+
+@pytest.mark.uvloop
+@pytest.mark.beyond_uvicorn("has no drain time-out by default, and names nothing")
+def test_what_the_drain_time_out_cuts_off_is_named(start: Start, key: str) -> None:
+    server = start("probe:app", "--drain-timeout", "0.4")
+    began = time.monotonic()
+    with server.connect() as client, server.connect() as other:
+        client.send(request(f"/gated/never?key={key}", method="POST", body=b"x"))
+        server.note(key, "started")
+        assert other.get(f"/background?key={key}-b").body == b"done"
+        server.note(key + "-b", "running")
+        server.signal(signal.SIGTERM)
+        client.to_end()
+    assert server.wait(5) == 0
+    assert time.monotonic() - began < 3.0
+    line = next(line for line in server.stderr.splitlines() if "abandoned" in line)
+    assert "/gated/never" in line
+    assert "/background" in line
+
+
+@pytest.mark.beyond_uvicorn("waits for the task")
+def test_a_task_that_ignores_its_cancellation_does_not_keep_the_server(start: Start, key: str) -> None:
+    server = start("probe:app", "--drain-timeout", "0.3")
+    with server.connect() as client:
+        client.send(request(f"/stubborn?key={key}"))
+        server.note(key, "started")
+        server.signal(signal.SIGTERM)
+        server.wait(6)
+    assert "/stubborn" in server.stderr
+
+
+@pytest.mark.uvloop
+@pytest.mark.beyond_uvicorn("waits on")
+@pytest.mark.parametrize("busy", [False, True])
+def test_a_second_signal_ends_at_once(start: Start, key: str, busy: bool) -> None:
+    server = start("probe:app")
+    with server.connect() as client:
+        client.send(request(f"/compute?s=5&key={key}" if busy else f"/gated?key={key}"))
+        if busy:
+            server.line("computing now")
+        else:
+            server.note(key, "started")
+        server.signal(signal.SIGTERM)
+        if busy:
+            time.sleep(0.3)  # two signals of one kind that are both pending are one signal
+        else:
+            until(lambda: not accepts(server), "the first signal has arrived")
+        began = time.monotonic()
+        server.signal(signal.SIGTERM)
+        assert server.wait(3) != 0
+        assert time.monotonic() - began < 1.0
+
+
+def accepts(server: Server) -> bool:
+    try:
+        with server.connect(timeout=1) as client:
+            client.send(request("/hello"))
+            return client.to_end() != b""
+    except OSError:
+        return False
+
+
+@pytest.mark.beyond_uvicorn("its exit code is another")
+@pytest.mark.parametrize("what", ["system", "keyboard"])
+def test_system_exit_and_keyboard_interrupt_stop_the_server(start: Start, what: str, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    server = start("probe:app", env={"LIFESPAN_LOG": str(log)})
+    with server.connect() as client:
+        client.send(request(f"/exit?what={what}"))
+        client.to_end()
+    assert server.wait(4) == (3 if what == "system" else 130)
+    assert "lifespan.shutdown" in log.read_text()
+
+
+def test_atexit_runs(start: Start) -> None:
+    server = start("atexit_app:app")
+    assert server.get("/").status == 200
+    assert server.stop() in (0, -15)
+    if server.target.server == "m0serve":
+        assert "atexit ran" in server.stderr
+
+
+@pytest.mark.uvloop
+def test_an_idle_server_hardly_wakes(start: Start) -> None:
+    server = start("probe:app")
+    clients = [server.connect() for _ in range(5)]
+    for client in clients:
+        client.get("/hello")
+    settled(server.switches, quiet=0.15, seconds=3.0) if server.target.server == "m0serve" else None
+    before = server.switches()
+    time.sleep(2.0)  # this is the measurement
+    woke = server.switches() - before
+    limit = 10 if server.target.server == "m0serve" else 60
+    assert woke <= limit, f"{woke} wake-ups in two seconds of nothing"
+    for client in clients:
+        client.close()
+
+
+@pytest.mark.beyond_uvicorn("answers it")
+@pytest.mark.parametrize(
+    "fields", [("Upgrade: websocket", "Connection: Upgrade"), ("upgrade: WebSocket", "connection: keep-alive, upgrade")]
+)
+def test_a_websocket_handshake_is_501(probe: Server, fields: tuple[str, ...]) -> None:
+    more = ("Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==", "Sec-WebSocket-Version: 13")
+    with probe.connect() as client:
+        client.send(request("/hello", *fields, *more))
+        response = client.response()
+        assert response.status == 501
+        assert re.fullmatch(rb"[A-Z][^.\n]*\.\s*", response.body), response.body
+        client.expect_end()
+
+
+@pytest.mark.uvloop
+def test_the_ready_line_says_what_was_resolved(start: Start) -> None:
+    server = start("probe:app")
+    if server.target.server == "uvicorn":
+        pytest.skip("its own line")
+    lines = [line for line in server.stderr.splitlines() if "ready" in line]
+    assert len(lines) == 1
+    for part in (
+        f"http://127.0.0.1:{server.address[1]}",
+        f"backend {server.target.backend}",
+        f"model {server.target.model}",
+        "interface asgi",
+        f"loop {server.target.loop}",
+    ):
+        assert part in lines[0]
+
+
+def test_as_many_connections_as_the_limit_allows(start: Start) -> None:
+    """The soft limit of open files is raised to the hard one."""
+    server = start("probe:app")
+    limits = Path(f"/proc/{server.pid}/limits").read_text()
+    soft, hard = re.search(r"Max open files\s+(\d+)\s+(\d+)", limits).groups()  # type: ignore[union-attr]
+    if server.target.server == "m0serve":
+        assert soft == hard
+
+
+@pytest.mark.beyond_uvicorn("spins")
+def test_running_out_of_descriptors_pauses_accepting_and_logs_once(start: Start) -> None:
+    server = start("limited_app:app")
+    clients = []
+    try:
+        for _ in range(80):
+            clients.append(server.connect())
+        server.line(r"(?i)open files|EMFILE")
+        busy = server.usage()
+        assert busy.fds <= 64
+        clients[0].send(request("/"))
+        assert clients[0].response().body == b"limited"
+        before = server.switches()
+        time.sleep(1.0)  # this is the measurement
+        assert server.switches() - before < 100
+        assert len([line for line in server.stderr.splitlines() if re.search(r"(?i)open files|EMFILE", line)]) <= 2
+    finally:
+        for client in clients:
+            client.close()
+    until(lambda: server.get("/").body == b"limited", "it accepts again")
+    assert server.stop() == 0

@@ -1,0 +1,387 @@
+"""The command line and Python's `run`: what starts, what does not and with which words (acceptance 31, 34, 35).
+
+None of this depends on the model or the backend, so it runs once.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from harness.client import Client
+from harness.server import APPS, Process, Server, Target, environment
+from harness.targets import missing
+from harness.waiting import until
+
+HERE = Target(backend="epoll")
+
+
+@pytest.fixture(autouse=True)
+def _only_m0serve(request: pytest.FixtureRequest) -> None:
+    if request.config.getoption("--against") != "m0serve":
+        pytest.skip("about m0serve's own command line")
+
+
+def m0serve(*arguments: str, cwd: Path = APPS, **env: str) -> subprocess.CompletedProcess[str]:
+    """Run it to its end."""
+    command = [sys.executable, "-m", "m0serve", *arguments]
+    return subprocess.run(
+        command, check=False, cwd=cwd, env=environment(**env), capture_output=True, text=True, timeout=20
+    )
+
+
+def first_line(done: subprocess.CompletedProcess[str]) -> str:
+    assert done.stderr, "nothing was said"
+    return done.stderr.splitlines()[0]
+
+
+def assert_one_sentence(done: subprocess.CompletedProcess[str], code: int, *parts: str) -> None:
+    assert done.returncode == code, done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1, done.stderr
+    for part in parts:
+        assert part in done.stderr, done.stderr
+    assert "Traceback" not in done.stderr
+
+
+# --- applications that cannot be served ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("app", "parts"),
+    [
+        ("no_such_module:app", ["no_such_module"]),
+        ("no_such_package.inner:app", ["no_such_package"]),
+        ("probe.no_such_part:app", ["probe.no_such_part"]),
+        ("probe:missing", ["probe", "missing"]),
+        ("probe:app.inner", ["inner"]),
+        ("awkward_app", ["awkward_app"]),
+        ("awkward_app:number", ["awkward_app:number", "int"]),
+        ("awkward_app:nothing", ["awkward_app:nothing", "NoneType"]),
+        ("probe.py:app", ["probe"]),
+        ("probe:", ["probe"]),
+        (":app", ["app"]),
+        ("awkward_app:make", ["--factory"]),
+    ],
+)
+def test_an_app_that_cannot_be_found_is_one_sentence(app: str, parts: list[str]) -> None:
+    assert_one_sentence(m0serve("--port", "0", app), 1, *parts)
+
+
+def test_a_wsgi_application_is_refused_with_a_way_out() -> None:
+    done = m0serve("--port", "0", "awkward_app:wsgi")
+    assert_one_sentence(done, 78, "WSGI")
+
+
+def assert_own_traceback(done: subprocess.CompletedProcess[str], error: str, frame: str) -> None:
+    assert done.returncode == 1
+    assert "Traceback" not in first_line(done)
+    assert done.stderr.count("Traceback (most recent call last)") == 1
+    assert done.stderr.rstrip().splitlines()[-1].startswith(error), done.stderr
+    assert frame in done.stderr
+    assert not re.search(r'File "[^"]*/m0serve/', done.stderr), done.stderr
+    assert "importlib" not in done.stderr
+
+
+def test_an_app_that_raises_on_import_shows_its_own_traceback() -> None:
+    assert_own_traceback(m0serve("--port", "0", "broken.raises:app"), "ValueError: the app is broken", "in compute")
+
+
+def test_an_app_whose_own_import_fails_shows_its_own_traceback() -> None:
+    done = m0serve("--port", "0", "broken.imports:app")
+    assert_own_traceback(done, "ModuleNotFoundError: No module named 'not_installed'", "broken/imports.py")
+
+
+def test_an_app_with_a_syntax_error_shows_where(tmp_path: Path) -> None:
+    (tmp_path / "unreadable.py").write_text("def broken(:\n    pass\n")
+    done = m0serve("--port", "0", "--app-dir", str(tmp_path), "unreadable:app")
+    assert done.returncode == 1
+    assert "unreadable.py" in done.stderr
+    assert "SyntaxError" in done.stderr
+    assert not re.search(r'File "[^"]*/m0serve/', done.stderr)
+
+
+def test_a_factory_that_raises_shows_its_own_traceback() -> None:
+    assert_own_traceback(m0serve("--port", "0", "--factory", "broken.raises_later:make"), "KeyError", "in make")
+
+
+@pytest.mark.parametrize("app", ["broken.exits:app"])
+def test_an_app_that_exits_on_import(app: str) -> None:
+    done = m0serve("--port", "0", app)
+    assert done.returncode == 4
+    assert not re.search(r'File "[^"]*/m0serve/', done.stderr)
+
+
+# --- usage -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "parts"),
+    [
+        (["--no-such-flag", "probe:app"], ["--no-such-flag"]),
+        (["--port", "70000", "probe:app"], ["--port"]),
+        (["--port", "http", "probe:app"], ["--port"]),
+        (["--model", "sideways", "probe:app"], ["--model"]),
+        (["--max-head", "much", "probe:app"], ["--max-head"]),
+        (["--idle-timeout=-1", "probe:app"], ["--idle-timeout"]),
+        (["--header-timeout", "inf", "probe:app"], ["--header-timeout"]),
+        (["probe:app", "probe:app"], ["probe:app"]),
+        (["--port", "1", "--uds", "/tmp/x", "probe:app"], ["--uds"]),
+        (["--forwarded-allow-ips", "not-an-address", "probe:app"], ["--forwarded-allow-ips"]),
+    ],
+)
+def test_wrong_usage_exits_2(arguments: list[str], parts: list[str]) -> None:
+    assert_one_sentence(m0serve(*arguments), 2, *parts)
+
+
+def test_a_wrong_variable_is_named_by_its_own_name() -> None:
+    assert_one_sentence(m0serve("probe:app", M0_PORT="http"), 2, "M0_PORT")
+
+
+@pytest.mark.parametrize("flag", ["--help", "--version"])
+def test_help_and_version_go_to_stdout(flag: str) -> None:
+    done = m0serve(flag)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "m0serve" in done.stdout
+
+
+def test_what_this_machine_cannot_run_exits_78() -> None:
+    done = m0serve("--backend", "kqueue", "--port", "0", "probe:app")
+    assert_one_sentence(done, 78, "kqueue") if sys.platform == "linux" else None
+
+
+# --- doctor, variables, the two ways to start ------------------------------------------------------------------
+
+
+def test_doctor_prints_json_and_starts_nothing() -> None:
+    done = m0serve("--doctor", "--backend", "epoll", "--model", "pump", "probe:app", M0_MAX_BODY="5m")
+    assert done.returncode == 0, done.stderr
+    shown = json.loads(done.stdout)
+    text = json.dumps(shown)
+    assert shown["resolved"]["backend"] == "epoll"
+    assert shown["resolved"]["model"] == "pump"
+    assert "M0_MAX_BODY" in text
+    assert str(5 * 1024 * 1024) in text
+
+
+def test_doctor_exits_as_the_server_would() -> None:
+    done = m0serve("--doctor", "probe:missing")
+    assert done.returncode == 1
+    json.loads(done.stdout)
+    assert m0serve("--doctor", "--backend", "kqueue", "probe:app").returncode == 78
+
+
+def test_a_flag_beats_a_variable_and_a_variable_the_default() -> None:
+    shown = json.loads(m0serve("--doctor", "--port", "0", "probe:app", M0_PORT="1", M0_MODEL="pump").stdout)
+    assert shown["options"]["port"]["value"] == 0
+    assert shown["resolved"]["model"] == "pump"
+    assert json.loads(m0serve("--doctor", "probe:app", M0_INVERTED="1").stdout)["resolved"]["model"] == "inverted"
+
+
+def test_the_console_script_is_the_module() -> None:
+    script = Path(sys.executable).with_name("m0serve")
+    assert script.exists()
+    done = subprocess.run([script, "--version"], check=True, capture_output=True, text=True, timeout=20)
+    assert done.stdout == m0serve("--version").stdout
+
+
+def test_app_dir(tmp_path: Path) -> None:
+    shutil.copy(APPS / "atexit_app.py", tmp_path / "only_here.py")
+    assert m0serve("--doctor", "only_here:app").returncode == 1
+    assert m0serve("--doctor", "only_here:app", "--app-dir", str(tmp_path)).returncode == 0
+    assert m0serve("--doctor", "only_here:app", cwd=tmp_path).returncode == 0
+
+
+def test_a_factory_and_a_default_attribute() -> None:
+    for arguments in (["--factory", "awkward_app:make"], ["probe"]):
+        server = Server(HERE, arguments[-1], *arguments[:-1])
+        assert server.get("/hello").status == 200
+        assert server.stop() == 0
+
+
+def test_the_demo_is_served_without_an_app() -> None:
+    server = Server(HERE, "--log-level=info")
+    page = server.get("/")
+    assert page.status == 200
+    assert b"<html" in page.body
+    assert server.get("/json").json()
+    assert server.get("/echo", method="POST", body=b"hello").body == b"hello"
+    assert server.get("/slow?ms=10").status == 200
+    assert server.get("/stream").framing == "chunked"
+    assert server.stop() == 0
+
+
+# --- where it listens ------------------------------------------------------------------------------------------
+
+
+def test_a_port_in_use_is_one_sentence() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert_one_sentence(m0serve("--port", str(port), "probe:app"), 1, str(port), "in use")
+
+
+def test_an_address_that_is_not_ours_is_one_sentence() -> None:
+    assert_one_sentence(m0serve("--host", "192.0.2.1", "--port", "0", "probe:app"), 1, "192.0.2.1")
+
+
+def test_ipv6() -> None:
+    if not Path("/proc/net/if_inet6").read_text():
+        pytest.skip("this machine has no IPv6")
+    server = Server(HERE, "probe:app", "--host", "::1")
+    assert isinstance(server.address, tuple)
+    assert server.address[0] == "::1"
+    with server.connect() as client:
+        scope = client.get("/scope").json()["scope"]
+        assert scope["client"]["tuple"] == list(client.sock.getsockname()[:2])
+        assert scope["server"]["tuple"] == list(server.address)
+    assert server.stop() == 0
+
+
+def test_all_addresses() -> None:
+    server = Server(HERE, "probe:app", "--host", "::")
+    assert isinstance(server.address, tuple)
+    for host in ("::1", "127.0.0.1"):
+        with Client((host, server.address[1])) as client:
+            scope = client.get("/scope").json()["scope"]
+            assert scope["client"]["tuple"][0] == host
+    assert server.stop() == 0
+
+
+def test_a_unix_socket(tmp_path: Path) -> None:
+    path = tmp_path / "socket"
+    server = Server(HERE, "probe:app", "--uds", str(path), address=str(path))
+    assert server.get("/hello").status == 200
+    scope = server.get("/scope").json()["scope"]
+    assert scope["server"] in ({"tuple": [str(path), None]}, None)
+    # A second server must not take it over while the first one lives.
+    assert_one_sentence(m0serve("--uds", str(path), "probe:app"), 1, str(path))
+    assert server.get("/hello").status == 200
+    assert server.stop() == 0
+    assert not path.exists()
+
+
+def test_a_stale_unix_socket_is_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "socket"
+    stale = socket.socket(socket.AF_UNIX)
+    stale.bind(str(path))
+    stale.close()
+    server = Server(HERE, "probe:app", "--uds", str(path), address=str(path))
+    assert server.get("/hello").status == 200
+    assert server.stop() == 0
+
+
+def test_a_file_that_is_no_socket_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "precious"
+    path.write_text("precious")
+    assert_one_sentence(m0serve("--uds", str(path), "probe:app"), 1, str(path))
+    assert path.read_text() == "precious"
+
+
+def test_an_inherited_socket() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        os.set_inheritable(listener.fileno(), True)
+        command = [*HERE.command(), "--fd", str(listener.fileno()), "probe:app"]
+        process = subprocess.Popen(
+            command, cwd=APPS, env=environment(), pass_fds=[listener.fileno()], stderr=subprocess.DEVNULL
+        )
+        try:
+            with Client(listener.getsockname()) as client:
+                assert client.get("/hello").status == 200
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(10) == 0
+        finally:
+            process.kill()
+
+
+# --- from Python -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def script() -> Iterator[object]:
+    """Runs a script of apps/ that serves by itself."""
+    started: list[Process] = []
+
+    def run(name: str, *arguments: str) -> Process:
+        started.append(Process([sys.executable, f"{name}.py", *arguments]))
+        return started[-1]
+
+    yield run
+    for process in started:
+        process.kill()
+
+
+def test_run_from_python(script: object) -> None:
+    process = script("runs_itself", "run")  # type: ignore[operator]
+    port = int(process.line(r"ready on http://127\.0\.0\.1:(\d+)")[1])
+    with Client(("127.0.0.1", port)) as client:
+        assert client.get("/hello").status == 200
+    process.signal(signal.SIGTERM)
+    assert process.wait() == 0
+    assert "after run" in process.stdout
+
+
+def test_run_from_python_with_an_import_string_and_a_wrong_option(script: object) -> None:
+    process = script("runs_itself", "wrong")  # type: ignore[operator]
+    assert process.wait() == 2
+    assert "max_body" in process.stderr or "--max-body" in process.stderr
+    assert "Traceback" not in process.stderr
+
+
+@pytest.mark.parametrize("model", ["pump", "inverted"])
+@pytest.mark.parametrize("backend", ["io_uring", "epoll"])
+def test_two_servers_off_the_main_thread_stopped_from_code(script: object, model: str, backend: str) -> None:
+    if why := missing(Target(model=model, backend=backend)):
+        pytest.skip(why)
+    process = script("runs_itself", "threads", model, backend)  # type: ignore[operator]
+    assert process.wait(20) == 0, process.stderr
+    assert process.stdout.splitlines()[-1] == "both stopped: [0, 0]"
+
+
+def test_an_address_is_known_before_the_first_request(script: object) -> None:
+    process = script("runs_itself", "stop-early")  # type: ignore[operator]
+    assert process.wait(20) == 0, process.stderr
+    assert "stopped before it began: 0" in process.stdout
+
+
+# --- as process 1 ----------------------------------------------------------------------------------------------
+
+
+def test_as_process_1_it_ends_on_sigterm_and_reaps() -> None:
+    unshare = shutil.which("unshare")
+    if unshare is None or subprocess.run([unshare, "-pf", "true"], check=False, capture_output=True).returncode != 0:
+        pytest.skip("NOT TESTED HERE: a PID namespace cannot be made on this machine")
+    process = Process([unshare, "-pf", "--kill-child", *HERE.command(), "--port", "0", "probe:app"])
+    try:
+        port = int(process.line(r"ready on http://127\.0\.0\.1:(\d+)")[1])
+        with Client(("127.0.0.1", port)) as client:
+            assert client.get("/hello").status == 200
+            assert client.get("/orphan").status == 200
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        (inner,) = map(int, children)
+
+        def children_of_1() -> list[str]:
+            """The server, where process 1 is a parent of it, and the orphan until it is reaped."""
+            states = []
+            for entry in Path("/proc").glob("[0-9]*/stat"):
+                try:
+                    fields = entry.read_text().rsplit(")", 1)[1].split()
+                except OSError:
+                    continue
+                if int(fields[1]) == inner:
+                    states.append(fields[0])
+            return states
+
+        until(lambda: children_of_1() in (["S"], []), "its orphan is reaped")
+        os.kill(inner, signal.SIGTERM)
+        assert process.wait() == 0
+    finally:
+        process.kill()
