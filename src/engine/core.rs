@@ -151,11 +151,17 @@ impl Core {
         self.stats.refused += 1;
         self.detach(conn, why);
         if !started {
-            let date = self.date.get(self.clock.unix_seconds());
-            http1::write_refusal(conn.output.tail(&mut self.pool), status, text, date);
+            self.write_refusal(conn, status, text);
         }
         // A response that had begun is cut short by closing, which is all that is left to say.
         conn.finish(!started);
+    }
+
+    /// A whole response of our own.
+    pub fn write_refusal(&mut self, conn: &mut Conn, status: u16, text: &str) {
+        let date = self.settings.date.then(|| self.date.get(self.clock.unix_seconds()));
+        let server = self.settings.server.as_deref();
+        http1::write_refusal(conn.output.tail(&mut self.pool), status, text, date, server);
     }
 
     /// Which time-out a connection is under.

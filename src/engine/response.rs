@@ -169,8 +169,7 @@ impl Core {
             conn.finish(false);
             return;
         }
-        let date = self.date.get(self.clock.unix_seconds());
-        http1::write_refusal(conn.output.tail(&mut self.pool), 500, "Internal Server Error", date);
+        self.write_refusal(conn, 500, "Internal Server Error");
         conn.finish(unread || !conn.pending.is_empty());
     }
 

@@ -185,7 +185,7 @@ mod tests {
     #[test]
     fn a_million_items_cross_two_threads() {
         let (mut producer, mut consumer) = ring(64);
-        let pusher = m0_platform::spawn("pusher", move || {
+        let pusher = m0_platform::thread::spawn("pusher", move || {
             for n in 0..1_000_000_u64 {
                 while producer.push(n).is_err() {
                     std::hint::spin_loop();

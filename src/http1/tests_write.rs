@@ -319,7 +319,13 @@ fn a_chunk_of_nothing_is_a_mistake() {
 fn refusals_are_complete_responses() {
     let refusal = refused("GET / HTTP/1.1\r\n\r\n");
     let mut out = Vec::new();
-    write_refusal(&mut out, refusal.status(), refusal.reason(), DateCache::new().get(0));
+    write_refusal(
+        &mut out,
+        refusal.status(),
+        refusal.reason(),
+        Some(DateCache::new().get(0)),
+        None,
+    );
     assert_eq!(
         String::from_utf8(out).expect("ASCII"),
         "HTTP/1.1 400 Bad Request\r\ndate: Thu, 01 Jan 1970 00:00:00 GMT\r\ncontent-type: text/plain; charset=utf-8\r\n\

@@ -122,11 +122,19 @@ pub fn write_chunk_start(out: &mut Vec<u8>, len: usize) {
 
 /// Appends a complete response that ends the connection, with `text` and a line feed as its body: the answer to a
 /// [`super::Refusal`], and to what the engine itself has to refuse.
-pub fn write_refusal(out: &mut Vec<u8>, status: u16, text: &str, date: &[u8; 29]) {
+pub fn write_refusal(out: &mut Vec<u8>, status: u16, text: &str, date: Option<&[u8; 29]>, server: Option<&[u8]>) {
     write_status_line(out, status);
-    out.extend_from_slice(b"date: ");
-    out.extend_from_slice(date);
-    out.extend_from_slice(b"\r\ncontent-type: text/plain; charset=utf-8\r\ncontent-length: ");
+    if let Some(date) = date {
+        out.extend_from_slice(b"date: ");
+        out.extend_from_slice(date);
+        out.extend_from_slice(b"\r\n");
+    }
+    if let Some(server) = server {
+        out.extend_from_slice(b"server: ");
+        out.extend_from_slice(server);
+        out.extend_from_slice(b"\r\n");
+    }
+    out.extend_from_slice(b"content-type: text/plain; charset=utf-8\r\ncontent-length: ");
     out.extend_from_slice((text.len() + 1).to_string().as_bytes());
     out.extend_from_slice(b"\r\nconnection: close\r\n\r\n");
     out.extend_from_slice(text.as_bytes());

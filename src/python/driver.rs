@@ -26,8 +26,9 @@ const LOOK_AFTER: Duration = Duration::from_micros(100);
 
 /// What may change between two calls.
 struct State {
-    /// The key that runs a turn, with its handle; made anew while an older one is busy (a nested event loop).
-    turn: Option<(Py<PyAny>, usize)>,
+    /// The keys that run a turn, each with its handle, by how many turns are in progress: while one is, the context of
+    /// its handle is entered, and a nested event loop needs another.
+    turns: Vec<Py<PyAny>>,
     /// When foreign descriptors were last looked at.
     looked: Instant,
     /// When another thread was last given the GIL in earnest.
@@ -52,7 +53,7 @@ impl Driver {
         let clock = Clock::new();
         let now = clock.now();
         let state = State {
-            turn: None,
+            turns: Vec::new(),
             looked: now,
             yielded: now,
             ready: Vec::new(),
@@ -311,12 +312,9 @@ impl Driver {
     fn turn_key<'py>(&self, slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         let py = slf.py();
         let depth = self.host.get().shared.get()?.turns;
-        if let Some((key, made_at)) = &self.state.get()?.turn
-            && *made_at >= depth
-        {
+        if let Some(key) = self.state.get()?.turns.get(depth) {
             return Ok(key.bind(py).clone());
         }
-        // While a turn is in progress its handle's context is entered: a nested loop needs a handle of its own.
         let event_loop = self.host.get().runtime().event_loop.bind(py);
         let handle = py
             .import("asyncio")?
@@ -327,7 +325,7 @@ impl Driver {
             .import("selectors")?
             .getattr("SelectorKey")?
             .call1((-1, -1, READ, data))?;
-        self.state.get()?.turn = Some((key.clone().unbind(), depth));
+        self.state.get()?.turns.push(key.clone().unbind());
         Ok(key)
     }
 }
