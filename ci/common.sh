@@ -62,8 +62,9 @@ wheel() {
     if [ "$(cat "$stamp" 2>/dev/null)" = "$hash" ]; then return 0; fi
     out=$build/wheels/$profile-$(version_of "$dir/bin/python")
     rm -rf "$out"
-    PYO3_PYTHON=$dir/bin/python "$dir/bin/python" -m maturin build --quiet --profile "$profile" \
-        --interpreter "$dir/bin/python" --out "$out"
+    mkdir -p "$out"
+    PYO3_PYTHON=$dir/bin/python "$dir/bin/python" -m maturin build --profile "$profile" \
+        --interpreter "$dir/bin/python" --out "$out" >"$out/log" 2>&1 || { cat "$out/log" >&2; return 1; }
     file=$(ls "$out"/*.whl)
     "$dir/bin/python" -m pip install --quiet --disable-pip-version-check --force-reinstall --no-deps "$file"
     echo "$hash" >"$stamp"
