@@ -31,8 +31,10 @@ skip() {
 
 # Model checking can explode when a protocol changes; a bound makes that a failure rather than a hang.
 loom() {
-    RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=$root/target/loom LOOM_MAX_PREEMPTIONS=${LOOM_MAX_PREEMPTIONS:-3} \
-        timeout 900 cargo test --workspace --exclude m0-bench --no-default-features --profile ci --lib --tests loom
+    local -x RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=$root/target/loom LOOM_MAX_PREEMPTIONS=${LOOM_MAX_PREEMPTIONS:-3}
+    # Only what is written for loom is compiled: the rest has no sockets there.
+    timeout 600 cargo test -p m0-platform --profile ci --test 'loom*' &&
+        timeout 600 cargo test -p m0serve --no-default-features --profile ci --lib loom
 }
 
 scripts() {
