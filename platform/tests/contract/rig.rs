@@ -48,7 +48,7 @@ pub fn on(kind: Kind, options: &Options, test: impl FnOnce(&mut Rig)) {
     let _guard = crate::guard();
     let (_alive, watched) = std::sync::mpsc::channel::<()>();
     std::thread::spawn(move || {
-        if watched.recv_timeout(Duration::from_secs(120)) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
+        if watched.recv_timeout(Duration::from_secs(60)) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
             eprintln!("a test hangs: a wait has blocked that must not");
             std::process::abort();
         }

@@ -28,7 +28,60 @@ pub fn in_child(body: impl FnOnce() -> i32) -> i32 {
     libc::WEXITSTATUS(status)
 }
 
+/// Where this process has memory shared with a ring.
+fn ring_mappings() -> Vec<std::ops::Range<usize>> {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let lines = maps.lines().filter(|line| line.contains("[io_uring]"));
+    lines.map(|line| range(line.split(' ').next().unwrap())).collect()
+}
+
+fn range(text: &str) -> std::ops::Range<usize> {
+    let (start, end) = text.split_once('-').unwrap();
+    usize::from_str_radix(start, 16).unwrap()..usize::from_str_radix(end, 16).unwrap()
+}
+
+fn is_mapped(address: usize) -> bool {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    maps.lines()
+        .any(|line| range(line.split(' ').next().unwrap()).contains(&address))
+}
+
 contract! {
+    /// A child has neither the rings nor the receive buffers of its parent; what it maps at their addresses is its own,
+    /// and dropping the backend does not unmap it.
+    fn a_child_gets_no_memory_of_a_ring(rig) {
+        if rig.backend.kind() != m0_platform::Kind::IoUring {
+            return; // there is no shared memory
+        }
+        let (mut client, _token) = rig.connect();
+        client.write_all(b"x").unwrap();
+        let (chunk, buffer) = loop {
+            rig.backend.wait(None).unwrap();
+            if let Some(m0_platform::Completion::Received { chunk, .. }) = rig.backend.next() {
+                let buffer = rig.backend.bytes(&chunk).as_ptr() as usize;
+                break (chunk, buffer);
+            }
+        };
+        rig.backend.recycle(chunk);
+        let rings = ring_mappings();
+        assert!(rings.len() >= 2 && is_mapped(buffer), "queues and entries: {rings:?}");
+        let code = in_child(|| {
+            if is_mapped(buffer) || rings.iter().any(|ring| is_mapped(ring.start)) {
+                return 1;
+            }
+            let ring = &rings[0];
+            let (protection, flags) = (libc::PROT_READ, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED);
+            // SAFETY: nothing is mapped there, as was just checked, and the child has one thread.
+            let ours = unsafe { libc::mmap(ring.start as *mut _, ring.len(), protection, flags, -1, 0) };
+            if ours as usize != ring.start {
+                return 2;
+            }
+            rig.backend.shutdown();
+            if is_mapped(ring.start) { 0 } else { 3 }
+        });
+        assert_eq!(code, 0);
+    }
+
     /// A child that drops the backend, watches and unwatches, harms neither itself nor its parent.
     fn drops_in_a_child_do_nothing_to_the_parent(rig) {
         let (mut client, token) = rig.connect();
