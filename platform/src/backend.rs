@@ -189,7 +189,7 @@ pub enum Completion {
     },
 }
 
-/// A platform. See the module's description for tokens, and `tests/contract.rs` for what every backend must do.
+/// A platform. See the module's description for tokens, and `tests/contract/` for what every backend must do.
 ///
 /// All calls are made by the thread that owns the backend: the first one that calls [`Backend::wait`] or
 /// [`Backend::submit`]. Other threads reach it through its [`crate::Waker`] only.

@@ -174,7 +174,7 @@ impl Conn {
     /// The owner closed the connection: what is being sent fails.
     pub(super) fn abort_out(&mut self, token: Token) -> Option<Completion> {
         self.finish = false;
-        self.finish_out(token, Err(super::broken_pipe_after_close()))
+        self.finish_out(token, Err(super::closed_while_sending()))
     }
 
     /// Sends FIN, once nothing is being sent.
