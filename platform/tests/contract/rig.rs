@@ -58,7 +58,18 @@ pub fn on(kind: Kind, options: &Options, test: impl FnOnce(&mut Rig)) {
             test(&mut rig);
             rig.finish();
         }
-        Err(why) => eprintln!("SKIPPED on {}: {why}", kind.name()),
+        Err(why) => skipped(kind, &why),
+    }
+}
+
+/// Says so where nobody can miss it: past the harness, which swallows what passing tests print. Once for each backend.
+pub fn skipped(kind: Kind, why: &str) {
+    static SAID: std::sync::Mutex<Vec<Kind>> = std::sync::Mutex::new(Vec::new());
+    let mut said = SAID.lock().unwrap();
+    if !said.contains(&kind) {
+        said.push(kind);
+        let line = format!("SKIPPED: every test on {}: {why}\n", kind.name());
+        std::io::Write::write_all(&mut std::io::stderr(), line.as_bytes()).unwrap();
     }
 }
 

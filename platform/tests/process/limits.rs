@@ -19,7 +19,7 @@ fn open_descriptors() -> usize {
 fn exercise(kind: Kind) {
     let mut rig = match Rig::open(kind, &Options::default()) {
         Ok(rig) => rig,
-        Err(why) => return eprintln!("SKIPPED on {}: {why}", kind.name()),
+        Err(why) => return crate::rig::skipped(kind, &why),
     };
     rig.backend.poll_fd().unwrap();
     for round in 0..100 {
