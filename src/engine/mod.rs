@@ -17,6 +17,7 @@ mod settings;
 mod timers;
 
 use std::io;
+use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
@@ -217,8 +218,13 @@ impl Engine {
         }
     }
 
-    fn accepted(&mut self, token: Token, peer: Option<std::net::SocketAddr>, local: Option<std::net::SocketAddr>) {
-        let conn = Conn::new(token, peer, local, &self.core.settings.limits);
+    fn accepted(&mut self, token: Token, peer: Option<SocketAddr>, local: Option<SocketAddr>) {
+        let conn = Conn::new(
+            token,
+            peer.map(canonical),
+            local.map(canonical),
+            &self.core.settings.limits,
+        );
         self.core.insert(conn);
         let most = self.core.settings.max_connections as u64;
         let full = most != 0 && self.core.stats.connections > most;
@@ -338,4 +344,9 @@ impl Engine {
             Stop::Now => self.core.stop(),
         }
     }
+}
+
+/// An IPv4 address that came over an IPv6 socket is an IPv4 address to everyone who looks at it.
+fn canonical(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip().to_canonical(), address.port())
 }

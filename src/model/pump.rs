@@ -97,6 +97,9 @@ impl LoopThread {
         loop {
             stopping |= self.take_frames();
             self.engine.flush();
+            if stopping && self.engine.stats().connections == 0 {
+                return Ok(());
+            }
             let parked = self.may_park();
             let waited = self.engine.wait(if parked { None } else { Some(Duration::ZERO) });
             if parked {
@@ -106,9 +109,6 @@ impl LoopThread {
             self.engine.pass(|_, _| {});
             self.give_jobs();
             self.stats.store(&self.engine.stats());
-            if stopping && self.engine.stats().connections == 0 {
-                return Ok(());
-            }
         }
     }
 

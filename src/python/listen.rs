@@ -5,6 +5,7 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
@@ -13,9 +14,9 @@ use crate::config::{Config, Place};
 /// As many as the kernel allows.
 const BACKLOG: i32 = 2048;
 
-/// A bound socket.
+/// A bound socket, until it is listened on.
 pub struct Bound {
-    socket: Socket,
+    socket: Mutex<Option<Socket>>,
     /// As it is printed: `http://127.0.0.1:8000`, `unix:/run/app.sock`.
     pub address: String,
     /// The path of a UNIX socket, removed at the end.
@@ -23,13 +24,23 @@ pub struct Bound {
 }
 
 impl Bound {
-    /// Starts to listen, and gives a descriptor for a backend.
+    fn new(socket: Socket, address: String, path: Option<String>) -> Self {
+        Bound {
+            socket: Mutex::new(Some(socket)),
+            address,
+            path,
+        }
+    }
+
+    /// Starts to listen and gives the socket away: whoever closes it ends the backlog.
     ///
     /// # Errors
-    /// What `listen(2)` or `dup(2)` gave.
+    /// What `listen(2)` gave; a second call.
     pub fn listen(&self) -> io::Result<OwnedFd> {
-        self.socket.listen(BACKLOG)?;
-        Ok(self.socket.try_clone()?.into())
+        let socket = self.socket.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let socket = socket.ok_or_else(|| io::Error::other("the server listens already"))?;
+        socket.listen(BACKLOG)?;
+        Ok(socket.into())
     }
 }
 
@@ -75,11 +86,7 @@ fn bind_tcp(host: &str, port: u16) -> io::Result<Bound> {
     let fix = "stop what listens there, or choose another with --host and --port";
     let socket = tcp_socket(address).map_err(|error| explain(&error, &what, fix))?;
     let local = socket.local_addr()?.as_socket().unwrap_or(address);
-    Ok(Bound {
-        socket,
-        address: format!("http://{local}"),
-        path: None,
-    })
+    Ok(Bound::new(socket, format!("http://{local}"), None))
 }
 
 fn tcp_socket(address: SocketAddr) -> io::Result<Socket> {
@@ -115,11 +122,7 @@ fn bind_unix(path: &str) -> io::Result<Bound> {
     // Any local user may connect, as with a TCP port; the folder's permissions are the place to restrict it.
     let mode = std::os::unix::fs::PermissionsExt::from_mode(0o666);
     std::fs::set_permissions(path, mode)?;
-    Ok(Bound {
-        socket,
-        address: format!("unix:{path}"),
-        path: Some(path.to_owned()),
-    })
+    Ok(Bound::new(socket, format!("unix:{path}"), Some(path.to_owned())))
 }
 
 fn inherit(fd: i32) -> io::Result<Bound> {
@@ -138,11 +141,7 @@ fn inherit(fd: i32) -> io::Result<Bound> {
         (None, Some(path)) => format!("unix:{}", path.display()),
         (None, None) => format!("fd:{fd}"),
     };
-    Ok(Bound {
-        socket,
-        address,
-        path: None,
-    })
+    Ok(Bound::new(socket, address, None))
 }
 
 /// Removes the file of a UNIX socket that we made.

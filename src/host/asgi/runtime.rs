@@ -46,6 +46,9 @@ impl Runtime {
             None
         };
         let helpers = py.import("m0serve._tasks")?;
+        if eager.is_some() {
+            helpers.getattr("hush_exits")?.call1((event_loop,))?;
+        }
         Ok(Runtime {
             app,
             create_future: event_loop.getattr("create_future")?.unbind(),
