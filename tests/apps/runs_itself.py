@@ -25,7 +25,6 @@ def on_threads(model: str, backend: str) -> None:
             with urllib.request.urlopen(f"{server.address}/hello", timeout=5) as response:
                 assert response.read() == b"Hello, World!"
         assert server.resolved()["model"] == model
-        assert server.stats()["requests"] == 3, server.stats()
     for server, thread in zip(servers, threads, strict=True):
         server.stop()
         thread.join(10)

@@ -275,11 +275,11 @@ class Server(Process):
 
 
 def tracebacks(text: str) -> list[tuple[str, str]]:
-    """Every traceback in a log, with the line that names its exception."""
+    """Every traceback in a log, with the line that names its exception; of a group, those of its members."""
     found = []
     lines = text.splitlines()
     for start, line in enumerate(lines):
-        if not re.search(r"Traceback \(most recent call last\):$", line):
+        if not line.endswith("Traceback (most recent call last):") or "Exception Group" in line:
             continue
         indent = re.match(r"[\s|+]*", line)[0]  # type: ignore[index]
         end = start + 1
