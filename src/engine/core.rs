@@ -37,6 +37,8 @@ pub struct Core {
     pub clock: Clock,
     /// Time as of this pass.
     pub now: Instant,
+    /// The wall clock, in seconds, as of this pass or batch of frames.
+    pub unix: u64,
     /// The `date` field.
     pub date: DateCache,
     /// Limits and times.
@@ -52,7 +54,7 @@ pub struct Core {
 impl Core {
     /// An engine's state, with nothing open.
     pub fn new(settings: Settings, clock: Clock, log: Logger) -> Self {
-        let now = clock.now();
+        let (now, unix) = (clock.now(), clock.unix_seconds());
         Core {
             conns: Vec::new(),
             exchanges: Exchanges::default(),
@@ -63,6 +65,7 @@ impl Core {
             wheel: Wheel::new(now),
             clock,
             now,
+            unix,
             date: DateCache::default(),
             settings,
             stats: Stats::default(),
@@ -159,7 +162,7 @@ impl Core {
 
     /// A whole response of our own.
     pub fn write_refusal(&mut self, conn: &mut Conn, status: u16, text: &str) {
-        let date = self.settings.date.then(|| self.date.get(self.clock.unix_seconds()));
+        let date = self.settings.date.then(|| self.date.get(self.unix));
         let server = self.settings.server.as_deref();
         http1::write_refusal(conn.output.tail(&mut self.pool), status, text, date, server);
     }

@@ -88,6 +88,12 @@ impl Engine {
         }
     }
 
+    /// Reads the clock, for what is done until the next pass: once for a batch of frames, not for each.
+    pub fn look_at_clock(&mut self) {
+        self.core.now = self.core.clock.now();
+        self.core.unix = self.core.clock.unix_seconds();
+    }
+
     /// Takes one frame of the host. Its effect on sockets comes with [`Engine::flush`].
     pub fn apply(&mut self, frame: Frame) {
         match frame {
@@ -158,7 +164,7 @@ impl Engine {
 
     /// Turns what the last wait gathered into jobs. Calls `foreign` for each foreign descriptor that is ready.
     pub fn pass(&mut self, mut foreign: impl FnMut(std::os::fd::RawFd, m0_platform::Interest)) {
-        self.core.now = self.core.clock.now();
+        self.look_at_clock();
         while let Some(completion) = self.backend.next() {
             match completion {
                 Completion::Foreign { fd, ready } => foreign(fd, ready),

@@ -59,7 +59,7 @@ impl Core {
         if exchange.response != Response::NotStarted {
             return self.host_error(conn, "a second response head");
         }
-        let date = self.settings.date.then(|| self.date.get(self.clock.unix_seconds()));
+        let date = self.settings.date.then(|| self.date.get(self.unix));
         let context = ResponseContext {
             version: exchange.version,
             is_head: exchange.is_head,

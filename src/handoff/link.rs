@@ -45,6 +45,9 @@ impl Direct {
 
     /// Applies what the host has said; sends are handed to the backend.
     pub fn apply(&mut self) {
+        if !self.frames.is_empty() {
+            self.engine.look_at_clock();
+        }
         for frame in self.frames.drain(..) {
             self.engine.apply(frame);
         }

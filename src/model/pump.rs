@@ -115,6 +115,9 @@ impl LoopThread {
     /// Applies what the host said. Bounded by the ring: what is pushed meanwhile waits for the next turn.
     fn take_frames(&mut self) -> bool {
         let mut stopping = false;
+        if !self.link.frames.is_empty() {
+            self.engine.look_at_clock();
+        }
         for _ in 0..4096 {
             let Some(frame) = self.link.frames.pop() else { break };
             stopping |= matches!(frame, Frame::Stop(Stop::Now));
