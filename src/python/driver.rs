@@ -31,8 +31,6 @@ struct State {
     turns: Vec<Py<PyAny>>,
     /// When foreign descriptors were last looked at.
     looked: Instant,
-    /// When another thread was last given the GIL in earnest.
-    yielded: Instant,
     ready: Vec<(RawFd, Interest)>,
 }
 
@@ -55,7 +53,6 @@ impl Driver {
         let state = State {
             turns: Vec::new(),
             looked: now,
-            yielded: now,
             ready: Vec::new(),
         };
         Driver {
@@ -211,7 +208,6 @@ impl Driver {
             if blocks {
                 py.detach(|| engine.wait(left))?;
             } else {
-                self.give_way(py)?;
                 engine.wait(left)?;
             }
             let found = engine.is_ready();
@@ -235,9 +231,6 @@ impl Driver {
         let now = self.clock.now();
         let mut state = self.state.get()?;
         if link.has_jobs() || timeout == Some(Duration::ZERO) {
-            drop(state);
-            self.give_way(py)?;
-            state = self.state.get()?;
             if now.since(state.looked) >= LOOK_AFTER || !link.has_jobs() {
                 state.looked = now;
                 foreign.wait(Some(Duration::ZERO))?;
@@ -276,12 +269,6 @@ impl Driver {
         let waited = foreign.wait(timeout);
         waker.retract();
         waited
-    }
-
-    /// Gives other Python threads the GIL in earnest, now and then: a loop under load never blocks.
-    fn give_way(&self, py: Python<'_>) -> PyResult<()> {
-        let _ = (py, &self.state.get()?.yielded);
-        Ok(())
     }
 
     /// What `select` returns: a key per ready descriptor, and the turn's when there are jobs.
