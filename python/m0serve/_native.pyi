@@ -5,7 +5,7 @@ import selectors
 from collections.abc import Callable
 from typing import Any, final
 
-__all__ = ["Config", "Exit", "Service", "__version__"]
+__all__ = ["Config", "Driver", "Exit", "Service", "__version__"]
 
 __version__: str
 
@@ -101,3 +101,23 @@ class Service:
     def failure(self) -> BaseException | None: ...
     def close(self) -> None:
         """Gives everything back; after the loop is closed."""
+
+@final
+class Driver:
+    """Drives the server from an event loop; used by the selector and by ``m0serve._foreign`` only."""
+
+    @property
+    def keys(self) -> dict[int, selectors.SelectorKey]:
+        """Foreign descriptors and their keys; filled by the selector."""
+    def watch(self, fd: int, events: int) -> None:
+        """Watches a descriptor, or changes what it is watched for."""
+    def unwatch(self, fd: int) -> None:
+        """Forgets a descriptor."""
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        """asyncio's wait."""
+    def turn(self) -> None:
+        """The application's part of a turn."""
+    def tick(self) -> bool:
+        """A whole turn without waiting; says whether to come back at once."""
+    def poll_fd(self) -> int:
+        """The descriptor that another loop watches."""

@@ -45,7 +45,8 @@ class Selector(selectors.BaseSelector):
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         """Waits; replaced by the driver's own method, so that no call is paid for in between."""
-        return self._driver.select(timeout)
+        events: list[tuple[selectors.SelectorKey, int]] = self._driver.select(timeout)
+        return events
 
     def close(self) -> None:
         """Forgets all descriptors; the backend is closed by the service that owns it."""

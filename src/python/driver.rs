@@ -284,7 +284,7 @@ impl Driver {
         for (fd, events) in ready {
             if let Some(key) = keys.get_item(fd)? {
                 let watched: u8 = key.getattr(intern!(py, "events"))?.extract()?;
-                let mask = (u8::from(events.read) * READ | u8::from(events.write) * WRITE) & watched;
+                let mask = ((u8::from(events.read) * READ) | (u8::from(events.write) * WRITE)) & watched;
                 if mask != 0 {
                     list.append((key, mask))?;
                 }

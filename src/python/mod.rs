@@ -6,17 +6,11 @@ mod service;
 
 use pyo3::prelude::*;
 
-use crate::host::asgi::{Exchange, Host, Pending, Ready};
-
 /// Fills the module.
 #[pymodule]
 #[pyo3(name = "_native")]
 fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     crate::python_config::register(module)?;
     module.add_class::<service::Service>()?;
-    module.add_class::<driver::Driver>()?;
-    module.add_class::<Host>()?;
-    module.add_class::<Exchange>()?;
-    module.add_class::<Pending>()?;
-    module.add_class::<Ready>()
+    module.add_class::<driver::Driver>()
 }

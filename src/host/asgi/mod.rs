@@ -18,8 +18,8 @@ use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 
 pub use self::bound::ThreadBound;
-pub use self::callables::{Exchange, Pending, Ready};
-pub use self::runtime::{Runtime, eager_is_safe};
+use self::callables::{Exchange, Ready};
+pub use self::runtime::Runtime;
 pub use self::scope::Scopes;
 
 use crate::handoff::{ExchangeId, Frame, Job, Link, Why};

@@ -56,6 +56,9 @@ const NAMES: [&str; 40] = [
     "traceparent",
 ];
 
+/// A connection, and its `client` and `server` as objects.
+type Addresses = (Token, Py<PyAny>, Py<PyAny>);
+
 /// Builds scopes.
 pub struct Scopes {
     template: Py<PyDict>,
@@ -66,7 +69,7 @@ pub struct Scopes {
     /// Known names by a hash of length and two letters; see [`name_slot`].
     names: Vec<Option<(&'static str, Py<PyBytes>)>>,
     /// The `client` and `server` of each connection, by its slot.
-    addresses: Vec<Option<(Token, Py<PyAny>, Py<PyAny>)>>,
+    addresses: Vec<Option<Addresses>>,
     get: Py<PyString>,
     post: Py<PyString>,
     /// `server` where there is no address: the path of the UNIX socket.
