@@ -70,12 +70,15 @@ tools() {
         gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user-static </dev/null >/dev/null
 }
 
-# That toolchain's own cargo; nothing is registered with rustup.
+# cross COMMAND [ARGUMENTS]: that toolchain's own cargo; nothing is registered with rustup.
 cross() {
+    local command=$1
+    shift
     env -u RUSTUP_TOOLCHAIN PATH="$toolchain/bin:$PATH" RUSTC="$toolchain/bin/rustc" CARGO_TARGET_DIR="$root/target/cross" \
         CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc \
         CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER="qemu-aarch64-static -L /usr/aarch64-linux-gnu" \
-        "$toolchain/bin/cargo" "$@" -Zbuild-std=std,panic_abort,panic_unwind --target "$target" "${packages[@]}" --no-default-features
+        "$toolchain/bin/cargo" "$command" -Zbuild-std=std,panic_abort,panic_unwind --target "$target" \
+        "${packages[@]}" --no-default-features "$@"
 }
 
 [ -e "$toolchain/.complete" ] || make_toolchain || finish
@@ -90,7 +93,8 @@ if ! tools; then
 fi
 log=$build/logs/cross.log
 mkdir -p "$build/logs"
-if cross test 2>&1 | tee "$log"; then :; else failed=1; fi
+skip "the tests that install a seccomp filter: qemu-user emulates system calls, a filter would be for its own"
+if cross test --no-fail-fast -- --skip forbidden_as_ 2>&1 | tee "$log"; then :; else failed=1; fi
 counts=$(sed -n 's/^test result: .* \([0-9]*\) passed; \([0-9]*\) failed; \([0-9]*\) ignored.*/\1 \2 \3/p' "$log" |
     awk '{p += $1; f += $2; s += $3} END {print p + 0, f + 0, s + 0}')
 read -r p f s <<<"$counts"

@@ -15,6 +15,7 @@ CARGO = re.compile(r"^test result: \w+\. (\d+) passed; (\d+) failed; (\d+) ignor
 PYTEST = re.compile(
     r"^=*\s*((?:\d+ (?:passed|failed|skipped|errors?|xfailed|xpassed|deselected|warnings?)(?:, )?)+) in ", re.M
 )
+SKIPPED = re.compile(r"^SKIPPED: .*", re.M)
 UNITTEST = re.compile(r"^Ran (\d+) tests? in .*\n\n(OK|FAILED)(?: \((.*)\))?", re.M)
 
 
@@ -56,13 +57,16 @@ def main(folder: Path) -> int:
     total = Count()
     print("\n== summary")
     for log in sorted(folder.glob("*.log")):
-        stage = count(log.read_text(errors="replace"))
+        text = log.read_text(errors="replace")
+        stage = count(text)
         broken = log.with_suffix(".failed").exists()
         if broken and stage.failed == 0:
             stage.failed = 1
         if not broken and stage.passed == 0:
             print(f"{log.stem}: no test ran")
             stage.failed += 1
+        for line in dict.fromkeys(SKIPPED.findall(text)):
+            print(f"{log.stem}: {line}")
         print(f"{log.stem}: {stage.passed} passed, {stage.failed} failed, {stage.skipped} skipped")
         total.passed += stage.passed
         total.failed += stage.failed
