@@ -2,7 +2,6 @@
 
 import asyncio
 import selectors
-from collections.abc import Callable
 from typing import Any, final
 
 __all__ = ["Config", "Driver", "Exit", "Service", "__version__"]
@@ -78,13 +77,8 @@ class Service:
         """backend, model, interface, loop and the reason for the backend."""
     def selector(self) -> selectors.BaseSelector:
         """The selector that asyncio waits on."""
-    def start(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        state: dict[str, Any] | None,
-        on_failure: Callable[[BaseException], None],
-    ) -> str:
-        """Listens, and returns the ready line. ``on_failure`` gets an application's SystemExit or KeyboardInterrupt."""
+    def start(self, event_loop: asyncio.AbstractEventLoop, state: dict[str, Any] | None) -> str:
+        """Listens, and returns the ready line."""
     def drain(self) -> asyncio.Future[None]:
         """Accepts no more; the future is done when nothing is in flight."""
     def stop_now(self) -> None:
@@ -97,8 +91,6 @@ class Service:
         """requests, connections and what else is counted."""
     @property
     def address(self) -> str: ...
-    @property
-    def failure(self) -> BaseException | None: ...
     def close(self) -> None:
         """Gives everything back; after the loop is closed."""
 

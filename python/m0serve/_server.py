@@ -160,7 +160,7 @@ class Server:
             code = 0
             try:
                 if await self._start_up(loop, lifespan) and not self._stopping.is_set():
-                    ready = self._service.start(loop, lifespan.state, self._fail)
+                    ready = self._service.start(loop, lifespan.state)
                     say_plain(ready)
                     self.started.set()
                     await self._stopping.wait()

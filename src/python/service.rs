@@ -135,14 +135,7 @@ impl Service {
     }
 
     /// Listens; returns the ready line.
-    fn start(
-        &self,
-        py: Python<'_>,
-        event_loop: &Bound2<'_, PyAny>,
-        state: Option<Py<PyDict>>,
-        on_failure: Py<PyAny>,
-    ) -> PyResult<String> {
-        let _ = on_failure; // SystemExit and KeyboardInterrupt leave the handle, and so the loop's run, by themselves
+    fn start(&self, py: Python<'_>, event_loop: &Bound2<'_, PyAny>, state: Option<Py<PyDict>>) -> PyResult<String> {
         let bound = self
             .bound
             .get()
@@ -242,12 +235,6 @@ impl Service {
     #[getter]
     fn address(&self) -> &str {
         self.bound.get().map_or("", |bound| bound.address.as_str())
-    }
-
-    /// Kept for symmetry with the Python side: failures of an application leave the loop's run by themselves.
-    #[getter]
-    fn failure(&self) -> Option<Py<PyAny>> {
-        None
     }
 
     /// Gives everything back. Called once, after the event loop is closed.
