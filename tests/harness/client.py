@@ -92,11 +92,12 @@ class Client:
     def send_until_blocked(self, data: bytes, limit: int, quiet: float = 0.5) -> int:
         """Send `data` over and over until the peer has taken nothing for `quiet` seconds; return the bytes taken."""
         sent = 0
+        poll = select.poll()
+        poll.register(self.sock, select.POLLOUT)
         self.sock.setblocking(False)
         try:
             while sent < limit:
-                _, writable, _ = select.select([], [self.sock], [], quiet)
-                if not writable:
+                if not poll.poll(quiet * 1000):
                     return sent
                 piece = data[sent % len(data) :][: limit - sent]
                 try:
@@ -255,10 +256,15 @@ class Client:
 
     def waiting(self) -> bytes:
         """What has come and was not read, without waiting."""
-        while not self.eof and select.select([self.sock], [], [], 0)[0]:
+        while not self.eof and self._readable():
             if not self._fill(time.monotonic() + 0.1):
                 break
         return bytes(self.buffer)
+
+    def _readable(self) -> bool:
+        poll = select.poll()
+        poll.register(self.sock, select.POLLIN)
+        return bool(poll.poll(0))
 
     # --- the common case -------------------------------------------------------------------------------------
 

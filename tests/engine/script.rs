@@ -1,0 +1,465 @@
+//! A network in memory: a backend whose every byte, completion and fault the test decides.
+//!
+//! It keeps the contract of `m0_platform::Backend`, and asserts that the engine keeps its side of it: one send in flight,
+//! no empty sends, every chunk given back before the next completion, closed once. The test holds a [`Net`], the engine
+//! the [`Script`] over it.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{OwnedFd, RawFd};
+use std::os::unix::fs::FileExt;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use m0_platform::{
+    Backend, Choice, Chunk, Completion, EndOfReceive, Interest, Kind, ListenerId, Options, SendBuf, Token, Waker,
+};
+
+/// How the client's side of a connection ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    Fin,
+    Reset,
+}
+
+/// How far sends get.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flow {
+    /// A wait completes a send.
+    Free,
+    /// Nothing leaves.
+    Held,
+    /// At most so many bytes leave in a wait.
+    Trickle(usize),
+    /// The next wait fails the send.
+    Broken,
+}
+
+/// One connection as its client sees it, and what the engine asked of the backend for it.
+#[derive(Debug)]
+pub struct Peer {
+    pub token: Token,
+    /// What the client has sent and the engine has not received, a segment a completion.
+    inbox: VecDeque<Vec<u8>>,
+    end: Option<End>,
+    end_told: bool,
+    /// What the client has received.
+    pub out: Vec<u8>,
+    pub flow: Flow,
+    sending: Option<Sending>,
+    progress: u64,
+    pub receiving: bool,
+    pub pauses: u32,
+    pub sends: u32,
+    /// FIN has reached the client.
+    pub fin: bool,
+    close_said: bool,
+    pub closed: bool,
+}
+
+#[derive(Debug)]
+struct Sending {
+    buf: Option<SendBuf>,
+    /// What has not left.
+    left: Vec<u8>,
+    asked: u64,
+    found: u64,
+}
+
+enum Ready {
+    Accept(Token),
+    AcceptFailed,
+    Input(Token),
+    Sent(Token),
+    Closed(Token),
+    /// Whatever the test made up: late completions of older generations.
+    Made(Completion, Vec<u8>),
+}
+
+#[derive(Default)]
+struct State {
+    peers: Vec<Peer>,
+    /// Free slots with the generation that is next.
+    free: Vec<Token>,
+    slots: u32,
+    arriving: Vec<usize>,
+    accept_fails: u32,
+    made: Vec<(Completion, Vec<u8>)>,
+    ready: VecDeque<Ready>,
+    accept_paused: bool,
+    resumes: u32,
+    listening: bool,
+    /// The time-out of the last wait.
+    waited: Option<Duration>,
+}
+
+/// The test's hold on the network.
+#[derive(Clone, Default)]
+pub struct Net(Arc<Mutex<State>>);
+
+/// The engine's.
+pub struct Script {
+    net: Net,
+    lender: Box<dyn Backend>,
+    chunk: Option<Vec<u8>>,
+}
+
+impl Net {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// The backend over this network.
+    pub fn backend(&self) -> Box<dyn Backend> {
+        let (lender, _) = m0_platform::open(Choice::Only(Kind::Epoll), &Options::default()).expect("epoll");
+        Box::new(Script {
+            net: self.clone(),
+            lender,
+            chunk: None,
+        })
+    }
+
+    /// A client connects; the number by which the test names it.
+    pub fn connect(&self) -> usize {
+        let mut state = self.lock();
+        let token = state.free.pop().unwrap_or_else(|| {
+            state.slots += 1;
+            Token {
+                index: state.slots - 1,
+                generation: 0,
+            }
+        });
+        let id = state.peers.len();
+        state.peers.push(Peer {
+            token,
+            inbox: VecDeque::new(),
+            end: None,
+            end_told: false,
+            out: Vec::new(),
+            flow: Flow::Free,
+            sending: None,
+            progress: 0,
+            receiving: false,
+            pauses: 0,
+            sends: 0,
+            fin: false,
+            close_said: false,
+            closed: false,
+        });
+        state.arriving.push(id);
+        id
+    }
+
+    pub fn peer_count(&self) -> usize {
+        self.lock().peers.len()
+    }
+
+    /// Looks at a client.
+    pub fn peer<R>(&self, id: usize, look: impl FnOnce(&mut Peer) -> R) -> R {
+        look(&mut self.lock().peers[id])
+    }
+
+    /// The client sends one segment.
+    pub fn send(&self, id: usize, bytes: &[u8]) {
+        assert!(!bytes.is_empty(), "a segment has bytes");
+        self.peer(id, |peer| peer.inbox.push_back(bytes.to_vec()));
+    }
+
+    /// The client ends its side.
+    pub fn end(&self, id: usize, end: End) {
+        self.peer(id, |peer| {
+            if peer.end != Some(End::Reset) {
+                peer.end_told &= end != End::Reset;
+                peer.end = Some(end);
+            }
+        });
+    }
+
+    /// A completion that nothing led to (of an older generation, say); with bytes when it is a `Received`.
+    pub fn make(&self, completion: Completion, bytes: &[u8]) {
+        self.lock().made.push((completion, bytes.to_vec()));
+    }
+
+    /// Accepting fails with EMFILE at the next wait.
+    pub fn fail_accept(&self) {
+        self.lock().accept_fails += 1;
+    }
+
+    /// Whether the listener is paused, and how often it was resumed.
+    pub fn accepting(&self) -> (bool, u32) {
+        let state = self.lock();
+        (state.listening && !state.accept_paused, state.resumes)
+    }
+
+    /// Connections whose `Closed` has not come.
+    pub fn open(&self) -> usize {
+        let state = self.lock();
+        state.peers.iter().filter(|peer| !peer.closed).count() - state.arriving.len()
+    }
+
+    /// Bytes of a client that the engine has not taken.
+    pub fn unread(&self, id: usize) -> usize {
+        self.peer(id, |peer| peer.inbox.iter().map(Vec::len).sum())
+    }
+
+    /// The time-out of the last wait.
+    pub fn waited(&self) -> Option<Duration> {
+        self.lock().waited
+    }
+}
+
+impl State {
+    fn find(&mut self, token: Token) -> Option<&mut Peer> {
+        self.peers.iter_mut().find(|peer| peer.token == token && !peer.closed)
+    }
+
+    fn gather(&mut self) {
+        if self.accept_fails > 0 && self.listening && !self.accept_paused {
+            self.accept_fails -= 1;
+            self.accept_paused = true;
+            self.ready.push_back(Ready::AcceptFailed);
+        }
+        if !self.accept_paused && self.listening {
+            for id in self.arriving.drain(..) {
+                self.ready.push_back(Ready::Accept(self.peers[id].token));
+            }
+        }
+        for (completion, bytes) in self.made.drain(..) {
+            self.ready.push_back(Ready::Made(completion, bytes));
+        }
+        for peer in &mut self.peers {
+            if peer.closed || peer.close_said {
+                continue;
+            }
+            if peer.sending.is_some() && peer.move_bytes() {
+                self.ready.push_back(Ready::Sent(peer.token));
+            }
+            let events = peer.inbox.len() + usize::from(peer.end.is_some() && !peer.end_told);
+            if peer.receiving || peer.end == Some(End::Reset) && !peer.end_told {
+                self.ready.extend((0..events).map(|_| Ready::Input(peer.token)));
+            }
+        }
+    }
+}
+
+impl Peer {
+    /// Moves bytes to the client as its flow allows; whether the send is over.
+    fn move_bytes(&mut self) -> bool {
+        let sending = self.sending.as_mut().expect("a send in flight");
+        let most = match self.flow {
+            Flow::Free => usize::MAX,
+            Flow::Held => 0,
+            Flow::Trickle(most) => most,
+            Flow::Broken => return true,
+        };
+        let most = most.min(sending.left.len());
+        self.out.extend(sending.left.drain(..most));
+        self.progress += most as u64;
+        sending.left.is_empty()
+    }
+
+    fn take_sent(&mut self) -> Completion {
+        let sending = self.sending.take().expect("a send in flight");
+        let broken = self.close_said || self.flow == Flow::Broken;
+        let error = || io::Error::from_raw_os_error(libc::EPIPE);
+        let token = self.token;
+        match sending.buf {
+            Some(mut buf) => {
+                buf.body = bytes::Bytes::new();
+                let result = if broken { Err(error()) } else { Ok(()) };
+                Completion::Sent { token, result, buf }
+            }
+            None => Completion::FileSent {
+                token,
+                result: if broken { Err(error()) } else { Ok(sending.found.min(sending.asked)) },
+            },
+        }
+    }
+
+    fn start(&mut self, sending: Sending) {
+        assert!(self.sending.is_none(), "one send in flight a connection");
+        assert!(!self.close_said, "nothing is sent on what was closed");
+        assert!(!self.fin, "nothing is sent after FIN");
+        self.sends += 1;
+        self.sending = Some(sending);
+    }
+}
+
+impl Script {
+    fn input(&mut self, token: Token) -> Option<Completion> {
+        let mut state = self.net.lock();
+        let peer = state.find(token)?;
+        let broken = peer.end == Some(End::Reset) && !peer.end_told;
+        if peer.close_said || !(peer.receiving || broken) {
+            return None;
+        }
+        if peer.receiving
+            && let Some(bytes) = peer.inbox.pop_front()
+        {
+            let chunk = Chunk::new(7, u32::try_from(bytes.len()).expect("a small segment"));
+            self.chunk = Some(bytes);
+            return Some(Completion::Received { token, chunk });
+        }
+        let end = peer.end.filter(|_| !std::mem::replace(&mut peer.end_told, true))?;
+        let end = match end {
+            End::Fin => EndOfReceive::Eof,
+            End::Reset => EndOfReceive::Failed(io::Error::from_raw_os_error(libc::ECONNRESET)),
+        };
+        Some(Completion::ReceiveEnded { token, end })
+    }
+
+    fn deliver(&mut self, ready: Ready) -> Option<Completion> {
+        match ready {
+            Ready::Input(token) => self.input(token),
+            Ready::Accept(token) => Some(Completion::Accepted {
+                listener: ListenerId(0),
+                token,
+                peer: Some(([127, 0, 0, 1], 40_000).into()),
+                local: Some(([127, 0, 0, 1], 8000).into()),
+            }),
+            Ready::AcceptFailed => Some(Completion::AcceptFailed {
+                listener: ListenerId(0),
+                error: io::Error::from_raw_os_error(libc::EMFILE),
+            }),
+            Ready::Sent(token) => {
+                let mut state = self.net.lock();
+                state.find(token).filter(|peer| peer.sending.is_some()).map(Peer::take_sent)
+            }
+            Ready::Closed(token) => {
+                let mut state = self.net.lock();
+                let peer = state.find(token).expect("closed once");
+                peer.closed = true;
+                state.free.push(Token {
+                    generation: token.generation + 1,
+                    ..token
+                });
+                Some(Completion::Closed { token })
+            }
+            Ready::Made(completion, bytes) => {
+                self.chunk = matches!(completion, Completion::Received { .. }).then_some(bytes);
+                Some(completion)
+            }
+        }
+    }
+}
+
+impl Backend for Script {
+    fn kind(&self) -> Kind {
+        Kind::Epoll
+    }
+    fn listen(&mut self, _socket: OwnedFd) -> io::Result<ListenerId> {
+        self.net.lock().listening = true;
+        Ok(ListenerId(0))
+    }
+    fn pause_accept(&mut self, _listener: ListenerId) {
+        self.net.lock().accept_paused = true;
+    }
+    fn resume_accept(&mut self, _listener: ListenerId) {
+        let mut state = self.net.lock();
+        state.accept_paused = false;
+        state.resumes += 1;
+    }
+    fn unlisten(&mut self, _listener: ListenerId) {
+        self.net.lock().listening = false;
+    }
+    fn receive(&mut self, token: Token) {
+        let mut state = self.net.lock();
+        let peer = state.find(token).expect("receives on what is open");
+        assert!(!peer.close_said, "nothing is received on what was closed");
+        peer.receiving = true;
+    }
+    fn pause_receive(&mut self, token: Token) {
+        let mut state = self.net.lock();
+        let peer = state.find(token).expect("pauses what is open");
+        assert!(peer.receiving, "pauses what receives");
+        peer.receiving = false;
+        peer.pauses += 1;
+    }
+    fn send(&mut self, token: Token, buf: SendBuf) {
+        assert!(!buf.is_empty(), "an empty send breaks the contract");
+        let left = [&buf.bytes[..], &buf.body[..]].concat();
+        let mut state = self.net.lock();
+        state.find(token).expect("sends on what is open").start(Sending {
+            asked: left.len() as u64,
+            found: left.len() as u64,
+            left,
+            buf: Some(buf),
+        });
+    }
+    fn send_file(&mut self, token: Token, file: OwnedFd, offset: u64, len: u64) {
+        let mut left = vec![0; usize::try_from(len).expect("a small file")];
+        let found = std::fs::File::from(file).read_at(&mut left, offset).expect("a readable file");
+        left.truncate(found);
+        let mut state = self.net.lock();
+        state.find(token).expect("sends on what is open").start(Sending {
+            buf: None,
+            left,
+            asked: len,
+            found: found as u64,
+        });
+    }
+    fn send_progress(&self, token: Token) -> u64 {
+        self.net.lock().find(token).map_or(0, |peer| peer.progress)
+    }
+    fn shutdown_write(&mut self, token: Token) {
+        let mut state = self.net.lock();
+        let peer = state.find(token).expect("shuts down what is open");
+        assert!(peer.sending.is_none() && !peer.fin, "FIN once, after the last send");
+        peer.fin = true;
+    }
+    fn close(&mut self, token: Token) {
+        let mut state = self.net.lock();
+        let peer = state.find(token).expect("closes what is open");
+        assert!(!peer.close_said, "closed once");
+        peer.close_said = true;
+        if peer.sending.is_some() {
+            state.ready.push_back(Ready::Sent(token));
+        }
+        state.ready.push_back(Ready::Closed(token));
+    }
+    fn watch(&mut self, _fd: RawFd, _interest: Interest) -> io::Result<()> {
+        Ok(())
+    }
+    fn unwatch(&mut self, _fd: RawFd) {}
+    fn submit(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+    fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
+        let mut state = self.net.lock();
+        state.waited = timeout;
+        state.gather();
+        Ok(())
+    }
+    fn is_ready(&self) -> bool {
+        !self.net.lock().ready.is_empty()
+    }
+    fn next(&mut self) -> Option<Completion> {
+        assert!(self.chunk.is_none(), "a chunk was kept across a call of next (R9)");
+        loop {
+            let ready = self.net.lock().ready.pop_front()?;
+            if let Some(completion) = self.deliver(ready) {
+                return Some(completion);
+            }
+        }
+    }
+    fn bytes(&self, chunk: &Chunk) -> &[u8] {
+        let bytes = self.chunk.as_ref().expect("a chunk that was delivered");
+        assert_eq!(chunk.len(), bytes.len());
+        bytes
+    }
+    fn recycle(&mut self, _chunk: Chunk) {
+        assert!(self.chunk.take().is_some(), "a chunk is given back once");
+    }
+    fn waker(&self) -> Waker {
+        self.lender.waker()
+    }
+    fn poll_fd(&mut self) -> io::Result<RawFd> {
+        self.lender.poll_fd()
+    }
+    fn open_connections(&self) -> usize {
+        self.net.open()
+    }
+    fn shutdown(&mut self) {
+        self.lender.shutdown();
+    }
+}
