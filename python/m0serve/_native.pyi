@@ -70,14 +70,14 @@ class Config:
 class Service:
     """Backend, engine and host of one server. All calls are made by the thread that made it."""
 
-    def __new__(cls, config: Config, app: object) -> Service: ...
+    def __new__(cls, config: Config) -> Service: ...
     def bind(self) -> None:
         """Binds, without listening yet; raises OSError with one sentence."""
     def resolved(self) -> dict[str, str]:
         """backend, model, interface, loop and the reason for the backend."""
     def selector(self) -> selectors.BaseSelector:
         """The selector that asyncio waits on."""
-    def start(self, event_loop: asyncio.AbstractEventLoop, state: dict[str, Any] | None) -> str:
+    def start(self, event_loop: asyncio.AbstractEventLoop, app: object, state: dict[str, Any] | None) -> str:
         """Listens, and returns the ready line."""
     def drain(self) -> asyncio.Future[None]:
         """Accepts no more; the future is done when nothing is in flight."""

@@ -101,8 +101,8 @@ class Server:
         config = self._config
         config.check()
         loop_name = _loops.resolve(config.loop)
-        app = self._find_app()
-        self._service = service = Service(config, app)
+        config.check()
+        self._service = service = Service(config)
         try:
             try:
                 service.bind()
@@ -110,7 +110,7 @@ class Server:
                 raise Exit(1, str(error)) from None
             loop = _loops.make(loop_name, service)
             try:
-                return self._drive(loop, app)
+                return self._drive(loop)
             finally:
                 with self._lock:
                     self._loop = None
@@ -130,12 +130,12 @@ class Server:
 
         return make_app(self)
 
-    def _drive(self, loop: asyncio.AbstractEventLoop, app: Any) -> int:
+    def _drive(self, loop: asyncio.AbstractEventLoop) -> int:
         asyncio.set_event_loop(loop)
         with self._lock:
             self._loop = loop
         # A task of its own rather than run_forever: it is the root task that anyio looks for.
-        main = loop.create_task(self._main(loop, app), name="m0serve")
+        main = loop.create_task(self._main(loop), name="m0serve")
         with _shared_gil():
             while True:
                 try:
@@ -149,18 +149,26 @@ class Server:
                     self._fail(error)
         return code if self._failure is None else _code_of(self._failure)
 
-    async def _main(self, loop: asyncio.AbstractEventLoop, app: Any) -> int:
+    async def _main(self, loop: asyncio.AbstractEventLoop) -> int:
         assert self._service is not None
         self._stopping = asyncio.Event()
         if self._stop_asked:
             self._stopping.set()
         on_main_thread = threading.current_thread() is threading.main_thread()
         with self._signals(loop) if on_main_thread else nullcontext():
+            # Imported while the loop runs, so that the application's modules may ask for it.
+            try:
+                app = self._find_app()
+            except Exit as end:
+                return report_exit(end)
+            except (SystemExit, KeyboardInterrupt) as error:
+                self._fail(error)
+                return 0
             lifespan = Lifespan(app, self._config.lifespan, verbose=self._config.log_level == "debug")
             code = 0
             try:
                 if await self._start_up(loop, lifespan) and not self._stopping.is_set():
-                    ready = self._service.start(loop, lifespan.state)
+                    ready = self._service.start(loop, app, lifespan.state)
                     say_plain(ready)
                     self.started.set()
                     await self._stopping.wait()

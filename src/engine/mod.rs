@@ -21,9 +21,10 @@ use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
+use m0_platform::sync::Arc;
 use m0_platform::{Backend, Clock, Completion, EndOfReceive, Instant, ListenerId, Token};
 
-pub use self::settings::{Settings, Stats};
+pub use self::settings::{Settings, SharedStats, Stats};
 
 use self::conn::{Conn, Phase, Timer};
 use self::core::Core;
@@ -49,6 +50,7 @@ pub struct Engine {
     /// The host has been told that the drain is over.
     stopped_said: bool,
     due: Vec<(Token, u64)>,
+    published: Arc<SharedStats>,
 }
 
 impl Engine {
@@ -62,6 +64,7 @@ impl Engine {
             accept_again: None,
             stopped_said: false,
             due: Vec::new(),
+            published: Arc::new(SharedStats::default()),
         }
     }
 
@@ -88,10 +91,19 @@ impl Engine {
         }
     }
 
+    /// The counters as of the last pass, for other threads.
+    #[must_use]
+    pub fn published(&self) -> Arc<SharedStats> {
+        self.published.clone()
+    }
+
     /// Reads the clock, for what is done until the next pass: once for a batch of frames, not for each.
     pub fn look_at_clock(&mut self) {
         self.core.now = self.core.clock.now();
-        self.core.unix = self.core.clock.unix_seconds();
+        let unix = self.core.clock.unix_seconds();
+        if std::mem::replace(&mut self.core.unix, unix) != unix {
+            self.core.log.tick(false); // says what its rate held back
+        }
     }
 
     /// Takes one frame of the host. Its effect on sockets comes with [`Engine::flush`].
@@ -173,6 +185,7 @@ impl Engine {
         }
         self.expire();
         self.flush();
+        self.published.store(&self.stats());
     }
 
     /// The next thing to tell the host.

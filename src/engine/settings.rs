@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use m0_platform::sync::atomic::{AtomicU64, Ordering};
+
 use crate::http1::Limits;
 
 /// Limits and times of an engine. Zero means "no limit" where the field says so.
@@ -62,4 +64,45 @@ pub struct Stats {
     pub timed_out: u64,
     /// Exchanges whose slot is in use now.
     pub exchanges: u64,
+}
+
+/// Counters as of the last pass, for any thread to read.
+#[derive(Debug, Default)]
+pub struct SharedStats {
+    words: [AtomicU64; 8],
+}
+
+impl SharedStats {
+    /// Publishes.
+    pub fn store(&self, stats: &Stats) {
+        let values = [
+            stats.accepted,
+            stats.connections,
+            stats.requests,
+            stats.responses,
+            stats.refused,
+            stats.abandoned,
+            stats.timed_out,
+            stats.exchanges,
+        ];
+        for (word, value) in self.words.iter().zip(values) {
+            word.store(value, Ordering::Relaxed);
+        }
+    }
+
+    /// Reads; the counters may be of different passes.
+    #[must_use]
+    pub fn load(&self) -> Stats {
+        let word = |n: usize| self.words[n].load(Ordering::Relaxed);
+        Stats {
+            accepted: word(0),
+            connections: word(1),
+            requests: word(2),
+            responses: word(3),
+            refused: word(4),
+            abandoned: word(5),
+            timed_out: word(6),
+            exchanges: word(7),
+        }
+    }
 }

@@ -5,56 +5,13 @@
 
 use std::time::Duration;
 
-use m0_platform::sync::Arc;
-use m0_platform::sync::atomic::{AtomicU64, Ordering};
 use m0_platform::{Clock, Waker};
 
-use crate::engine::{Engine, Stats};
+use crate::engine::Engine;
 use crate::handoff::{Frame, RingLoop, Stop};
 
 /// Spinning longer gained nothing in the original and cost a tenth of a core.
 pub const SPIN: Duration = Duration::from_micros(10);
-
-/// Counters that the loop thread publishes for others to read.
-#[derive(Debug, Default)]
-pub struct SharedStats {
-    words: [AtomicU64; 8],
-}
-
-impl SharedStats {
-    /// Publishes.
-    pub fn store(&self, stats: &Stats) {
-        let values = [
-            stats.accepted,
-            stats.connections,
-            stats.requests,
-            stats.responses,
-            stats.refused,
-            stats.abandoned,
-            stats.timed_out,
-            stats.exchanges,
-        ];
-        for (word, value) in self.words.iter().zip(values) {
-            word.store(value, Ordering::Relaxed);
-        }
-    }
-
-    /// Reads; the counters may be of different passes.
-    #[must_use]
-    pub fn load(&self) -> Stats {
-        let word = |n: usize| self.words[n].load(Ordering::Relaxed);
-        Stats {
-            accepted: word(0),
-            connections: word(1),
-            requests: word(2),
-            responses: word(3),
-            refused: word(4),
-            abandoned: word(5),
-            timed_out: word(6),
-            exchanges: word(7),
-        }
-    }
-}
 
 /// The loop thread's state.
 pub struct LoopThread {
@@ -63,13 +20,12 @@ pub struct LoopThread {
     waker: Waker,
     clock: Clock,
     spin: bool,
-    stats: Arc<SharedStats>,
 }
 
 impl LoopThread {
     /// A loop over an engine whose backend's waker is `waker`.
     #[must_use]
-    pub fn new(mut engine: Engine, link: RingLoop, spin: bool, stats: Arc<SharedStats>) -> Self {
+    pub fn new(mut engine: Engine, link: RingLoop, spin: bool) -> Self {
         let waker = engine.backend().waker();
         LoopThread {
             engine,
@@ -77,7 +33,6 @@ impl LoopThread {
             waker,
             clock: Clock::new(),
             spin,
-            stats,
         }
     }
 
@@ -108,7 +63,6 @@ impl LoopThread {
             waited?;
             self.engine.pass(|_, _| {});
             self.give_jobs();
-            self.stats.store(&self.engine.stats());
         }
     }
 

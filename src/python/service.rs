@@ -13,13 +13,13 @@ use super::driver::Driver;
 use super::listen::{self, Bound};
 use crate::config::{Config, Exit, LoopChoice, Model};
 use crate::doctor::choice;
-use crate::engine::{Engine, Settings, Stats};
+use crate::engine::{Engine, Settings, SharedStats, Stats};
 use crate::handoff::{Direct, Frame, Link, Stop, rings};
 use crate::host::asgi::{Host, Runtime, Scopes};
 use crate::host::forwarded::Trust;
 use crate::http1::Limits;
 use crate::log::Logger;
-use crate::model::pump::{LoopThread, SharedStats};
+use crate::model::pump::LoopThread;
 use crate::python_config::PyConfig;
 
 /// The engine before it is handed to the loop thread (pump only).
@@ -39,7 +39,6 @@ enum Thread {
 #[pyclass(frozen, module = "m0serve._native")]
 pub struct Service {
     config: Arc<Config>,
-    app: Py<PyAny>,
     resolved: Resolved,
     host: Py<Host>,
     driver: Py<Driver>,
@@ -54,7 +53,7 @@ pub struct Service {
 #[pymethods]
 impl Service {
     #[new]
-    fn new(py: Python<'_>, config: &Bound2<'_, PyConfig>, app: Py<PyAny>) -> PyResult<Self> {
+    fn new(py: Python<'_>, config: &Bound2<'_, PyConfig>) -> PyResult<Self> {
         let config = config.get().get().clone();
         config.check()?;
         let log = Logger::new(config.log_level, config.access_log, Clock::new());
@@ -72,9 +71,9 @@ impl Service {
             })
         };
         let (backend, resolved) = m0_platform::open(choice(config.backend), &Options::default()).map_err(refused)?;
-        let stats = Arc::new(SharedStats::default());
         let spin = m0_platform::thread::usable_cpus() > 1;
         let mut engine = Engine::new(backend, settings(&config), Clock::new(), log.clone());
+        let stats = engine.published();
         let (link, foreign, thread) = match config.model {
             Model::Inverted => (Link::Direct(Box::new(Direct::new(engine))), None, Thread::None),
             Model::Pump => {
@@ -96,7 +95,6 @@ impl Service {
         let driver = Py::new(py, Driver::new(py, host.clone_ref(py), spin))?;
         Ok(Service {
             config,
-            app,
             resolved,
             host,
             driver,
@@ -135,13 +133,19 @@ impl Service {
     }
 
     /// Listens; returns the ready line.
-    fn start(&self, py: Python<'_>, event_loop: &Bound2<'_, PyAny>, state: Option<Py<PyDict>>) -> PyResult<String> {
+    fn start(
+        &self,
+        py: Python<'_>,
+        event_loop: &Bound2<'_, PyAny>,
+        app: Py<PyAny>,
+        state: Option<Py<PyDict>>,
+    ) -> PyResult<String> {
         let bound = self
             .bound
             .get()
             .ok_or_else(|| PyRuntimeError::new_err("bind() comes before start()"))?;
         let own = self.is_own_loop();
-        let runtime = Runtime::new(event_loop, self.app.clone_ref(py), own)?;
+        let runtime = Runtime::new(event_loop, app, own)?;
         let trust = Trust(
             self.config
                 .proxy_headers
@@ -162,7 +166,7 @@ impl Service {
             Thread::Waiting(mut waiting) => {
                 waiting.engine.listen(socket)?;
                 let spin = m0_platform::thread::usable_cpus() > 1;
-                let run = LoopThread::new(waiting.engine, waiting.link, spin, self.stats.clone());
+                let run = LoopThread::new(waiting.engine, waiting.link, spin);
                 let log = self.log.clone();
                 let handle = m0_platform::thread::spawn("m0serve-loop", move || run_loop(run, &log))?;
                 *thread = Thread::Running(handle);
@@ -224,11 +228,7 @@ impl Service {
 
     /// Counters.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound2<'py, PyDict>> {
-        let stats = match &self.host.get().shared.get()?.link {
-            Link::Direct(direct) => direct.engine.stats(),
-            Link::Ring(_) => self.stats.load(),
-        };
-        stats_dict(py, &stats)
+        stats_dict(py, &self.stats.load())
     }
 
     /// Where it listens.

@@ -183,6 +183,11 @@ impl Exchange {
         let len = file.metadata()?.len();
         let host = self.host.get();
         let mut state = self.state.get()?;
+        if !state.has_room() {
+            return Err(PyRuntimeError::new_err(
+                "'http.response.pathsend' sent before an earlier send was awaited",
+            ));
+        }
         if let Err(misuse) = state.account(len, true) {
             return Err(self.misused(state, misuse));
         }

@@ -61,7 +61,8 @@ pub struct State {
     pub head_sent: bool,
     remaining: Option<u64>,
     outstanding: u32,
-    rest: Option<Rest>,
+    /// Bodies that wait for credit, in order: more than one when the application does not await its sends.
+    rest: VecDeque<Rest>,
     /// Futures of `receive` calls that wait.
     pub receivers: Vec<Py<PyAny>>,
     /// Futures of `send` calls that wait.
@@ -113,7 +114,7 @@ impl State {
             head_sent: false,
             remaining: None,
             outstanding: 0,
-            rest: None,
+            rest: VecDeque::new(),
             receivers: Vec::new(),
             senders: Vec::new(),
             task: None,
@@ -141,7 +142,7 @@ impl State {
     pub fn reset(&mut self) {
         self.input_over = true;
         self.gone = true;
-        self.rest = None;
+        self.rest.clear();
         self.outstanding = 0;
     }
 
@@ -224,7 +225,7 @@ impl State {
         if last {
             self.finish_messages();
         }
-        if bytes.len() <= PIECE && self.outstanding < WINDOW {
+        if bytes.len() <= PIECE && self.has_room() {
             // The common case: all of it fits.
             if !bytes.is_empty() {
                 self.outstanding += charge(bytes.len());
@@ -235,7 +236,7 @@ impl State {
             }
             return;
         }
-        self.rest = Some(Rest {
+        self.rest.push_back(Rest {
             body: body.clone().unbind(),
             offset: 0,
             last,
@@ -257,57 +258,56 @@ impl State {
         self.arrived.clear();
     }
 
-    /// Copies more of a large body, as far as the window reaches. Returns whether something was pushed.
-    fn push_rest(&mut self, py: Python<'_>, link: &mut Link) -> bool {
-        let Some(mut rest) = self.rest.take() else { return false };
-        let bytes = rest.body.bind(py).as_bytes();
-        let before = rest.offset;
-        while rest.offset < bytes.len() && self.outstanding < WINDOW {
-            let end = bytes.len().min(rest.offset + PIECE);
-            let piece = Bytes::copy_from_slice(&bytes[rest.offset..end]);
-            self.outstanding += charge(piece.len());
-            link.push(Frame::Chunk(self.id, piece));
-            rest.offset = end;
-        }
-        let pushed = rest.offset > before;
-        if rest.offset == bytes.len() {
+    /// Copies more of the bodies that wait, as far as the window reaches.
+    fn push_rest(&mut self, py: Python<'_>, link: &mut Link) {
+        while let Some(rest) = self.rest.front_mut() {
+            let bytes = rest.body.bind(py).as_bytes();
+            while rest.offset < bytes.len() && self.outstanding < WINDOW {
+                let end = bytes.len().min(rest.offset + PIECE);
+                let piece = Bytes::copy_from_slice(&bytes[rest.offset..end]);
+                self.outstanding += charge(piece.len());
+                link.push(Frame::Chunk(self.id, piece));
+                rest.offset = end;
+            }
+            if rest.offset < bytes.len() {
+                return;
+            }
             if rest.last {
                 link.push(Frame::End(self.id));
             }
-        } else {
-            self.rest = Some(rest);
+            self.rest.pop_front();
         }
-        pushed
     }
 
-    /// Bytes have left: more of a large body may follow. Returns whether something was pushed.
-    pub fn credit(&mut self, py: Python<'_>, charged: u32, link: &mut Link) -> bool {
+    /// Bytes have left: more of a large body may follow.
+    pub fn credit(&mut self, py: Python<'_>, charged: u32, link: &mut Link) {
         debug_assert!(
             self.outstanding >= charged || self.gone,
             "credit gives back what was charged (R7)"
         );
         self.outstanding = self.outstanding.saturating_sub(charged);
-        self.push_rest(py, link)
+        self.push_rest(py, link);
     }
 
     /// Whether a `send` that waits may go on.
     pub fn may_send(&self) -> bool {
-        self.gone || self.stage == Stage::Complete && self.rest.is_none() || self.has_room()
+        self.gone || (self.stage == Stage::Complete && self.rest.is_empty()) || self.has_room()
     }
 
-    fn has_room(&self) -> bool {
-        self.rest.is_none() && self.outstanding < WINDOW
+    /// Whether earlier bodies have been handed over and the window has room.
+    pub fn has_room(&self) -> bool {
+        self.rest.is_empty() && self.outstanding < WINDOW
     }
 
     /// Whether the response's last bytes have been handed over.
     pub fn all_pushed(&self) -> bool {
-        self.stage == Stage::Complete && self.rest.is_none()
+        self.stage == Stage::Complete && self.rest.is_empty()
     }
 
     /// The application is done with it. Gives the futures of whoever still waits.
     pub fn close(&mut self) -> Vec<Py<PyAny>> {
         self.finish_messages();
-        self.rest = None;
+        self.rest.clear();
         self.outstanding = 0;
         self.task = None;
         let mut waiting = std::mem::take(&mut self.receivers);

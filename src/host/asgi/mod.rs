@@ -188,9 +188,7 @@ impl Host {
                 let cut = why != Why::PeerFinished;
                 host.update(py, id, |state, _| if cut { state.reset() } else { state.input_ended() })
             }
-            Job::Credit(id, charged) => host.update(py, id, |state, link| {
-                state.credit(py, charged, link);
-            }),
+            Job::Credit(id, charged) => host.update(py, id, |state, link| state.credit(py, charged, link)),
             Job::FileSent(..) => Ok(()), // the response was complete when its file was handed over
             Job::Reset(id, _) => host.update(py, id, |state, _| state.reset()),
             Job::Stopped => host.stopped(py),

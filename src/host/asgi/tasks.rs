@@ -29,16 +29,14 @@ pub fn begin(host: &Bound<'_, Host>, mut request: Box<Request>, plain: bool) -> 
         let mut shared = host.get().shared.get()?;
         shared.insert(id, exchange.clone().unbind());
         let scopes = shared.scopes.as_mut().expect("scopes come with the start");
-        scopes.build(py, &request)?
+        scopes.build(py, &request)
     };
     drop(request);
     let runtime = host.get().runtime();
     let receive = exchange.getattr(intern!(py, "receive"))?;
     let send = exchange.getattr(intern!(py, "send"))?;
-    let started = runtime
-        .app
-        .bind(py)
-        .call1((scope, receive, send))
+    let started = scope
+        .and_then(|scope| runtime.app.bind(py).call1((scope, receive, send)))
         .and_then(|made| runtime.spawn(made, plain));
     let task = match started {
         Ok(task) => task,
