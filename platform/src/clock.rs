@@ -1,5 +1,8 @@
 //! The clock: the only place where time is read (R10), so that a simulator can own it later.
 
+// The standard library's on purpose, not `crate::sync`: this is no protocol for loom to check.
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// A point on the monotonic clock, in nanoseconds since an arbitrary origin of this machine.
@@ -36,8 +39,30 @@ impl Instant {
 /// Reads time. Whoever needs time is given one of these and clones it.
 #[derive(Clone, Debug, Default)]
 pub struct Clock {
-    _private: (),
+    /// Where time is when it is moved by hand; none is the machine's own time.
+    manual: Option<Arc<AtomicU64>>,
 }
+
+/// Moves the time of the clocks that [`Clock::manual`] gave it with.
+#[derive(Debug)]
+pub struct Hand {
+    nanos: Arc<AtomicU64>,
+}
+
+impl Hand {
+    /// Time goes on by so much.
+    ///
+    /// # Panics
+    /// At the end of time, 584 years after the clock's origin.
+    pub fn advance(&self, time: Duration) {
+        let nanos = u64::try_from(time.as_nanos()).expect("less than 584 years");
+        let before = self.nanos.fetch_add(nanos, Ordering::Relaxed);
+        assert!(before.checked_add(nanos).is_some(), "the end of time");
+    }
+}
+
+/// What a manual clock's origin is on the wall: 2000-01-01T00:00:00Z.
+const MANUAL_ORIGIN: u64 = 946_684_800;
 
 impl Clock {
     /// The machine's own clock.
@@ -46,10 +71,24 @@ impl Clock {
         Clock::default()
     }
 
+    /// A clock that stands at its origin, on the wall 2000-01-01T00:00:00Z, until it is moved; its clones move with it.
+    /// For tests and simulators.
+    #[must_use]
+    pub fn manual() -> (Clock, Hand) {
+        let nanos = Arc::new(AtomicU64::new(0));
+        let clock = Clock {
+            manual: Some(Arc::clone(&nanos)),
+        };
+        (clock, Hand { nanos })
+    }
+
     /// Now, on the monotonic clock (CLOCK_MONOTONIC, `clock_gettime(2)`; no system call where there is a vDSO).
     #[must_use]
     #[inline]
     pub fn now(&self) -> Instant {
+        if let Some(nanos) = &self.manual {
+            return Instant(nanos.load(Ordering::Relaxed));
+        }
         let (seconds, nanos) = read(libc::CLOCK_MONOTONIC);
         Instant(seconds * 1_000_000_000 + nanos)
     }
@@ -57,12 +96,15 @@ impl Clock {
     /// Whole seconds since 1970-01-01T00:00:00Z (CLOCK_REALTIME).
     #[must_use]
     pub fn unix_seconds(&self) -> u64 {
-        read(libc::CLOCK_REALTIME).0
+        self.unix_nanos() / 1_000_000_000
     }
 
     /// Nanoseconds since 1970-01-01T00:00:00Z (CLOCK_REALTIME), for time stamps in logs.
     #[must_use]
     pub fn unix_nanos(&self) -> u64 {
+        if let Some(nanos) = &self.manual {
+            return nanos.load(Ordering::Relaxed) + MANUAL_ORIGIN * 1_000_000_000;
+        }
         let (seconds, nanos) = read(libc::CLOCK_REALTIME);
         seconds * 1_000_000_000 + nanos
     }
@@ -103,6 +145,15 @@ mod tests {
             Duration::from_nanos(3000)
         );
         assert_eq!(first.plus(Duration::MAX).nanos(), u64::MAX);
+    }
+
+    #[test]
+    fn manual_time_stands_until_it_is_moved_and_moves_for_every_clone() {
+        let (clock, hand) = Clock::manual();
+        let clone = clock.clone();
+        assert_eq!((clock.now().nanos(), clone.unix_seconds()), (0, MANUAL_ORIGIN));
+        hand.advance(Duration::from_millis(1500));
+        assert_eq!((clone.now().nanos(), clone.unix_seconds()), (1_500_000_000, MANUAL_ORIGIN + 1));
     }
 
     #[test]

@@ -33,7 +33,7 @@ mod uring;
 mod waker;
 
 pub use backend::{Backend, Chunk, Completion, EndOfReceive, Interest, Kind, ListenerId, SendBuf, Token};
-pub use clock::{Clock, Instant};
+pub use clock::{Clock, Hand, Instant};
 #[cfg(not(loom))]
 pub use probe::{Availability, Choice, Options, Refused, Resolved, available, open};
 pub use waker::Waker;

@@ -84,13 +84,11 @@ impl Rig {
 
     /// Turns until nothing moves; a thing that moves for ever is a defect.
     pub fn settle(&mut self) {
-        let mut quiet = 0;
-        for _ in 0..10_000 {
-            let before = (self.jobs.len(), self.engine.stats(), self.net.open());
+        for _ in 0..100_000 {
+            let before = (self.net.activity(), self.jobs.len());
             self.turn();
-            let still = before == (self.jobs.len(), self.engine.stats(), self.net.open());
-            quiet = if still && !self.engine.is_ready() { quiet + 1 } else { 0 };
-            if quiet == 8 {
+            let after = (self.net.activity(), self.jobs.len());
+            if before == after && !self.engine.is_ready() {
                 return;
             }
         }
@@ -263,8 +261,16 @@ impl Rig {
         }
         self.settle();
         let stats = self.engine.stats();
-        assert_eq!((stats.connections, stats.exchanges), (0, 0), "what is made is freed (R9)");
-        assert_eq!((self.net.open(), self.engine.jobs()), (0, 0), "what is made is freed (R9)");
+        assert_eq!(
+            (stats.connections, stats.exchanges),
+            (0, 0),
+            "what is made is freed (R9)"
+        );
+        assert_eq!(
+            (self.net.open(), self.engine.jobs()),
+            (0, 0),
+            "what is made is freed (R9)"
+        );
     }
 }
 

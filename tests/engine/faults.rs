@@ -1,0 +1,90 @@
+//! What the machine refuses and what clients may not have: descriptors, connections (R7, R12).
+
+use std::time::Duration;
+
+use m0serve::engine::Settings;
+
+use crate::rig::{Rig, answered, get, settings};
+use crate::script::End;
+
+#[test]
+fn out_of_descriptors_accepting_pauses_and_is_tried_again_a_second_later() {
+    let mut rig = Rig::new(settings());
+    rig.net.fail_accept();
+    rig.settle();
+    assert_eq!(rig.net.accepting(), (false, 0));
+    let client = rig.net.connect();
+    rig.pass_time(Duration::from_millis(750));
+    assert_eq!(rig.net.accepting(), (false, 0), "it does not spin");
+    rig.pass_time(Duration::from_millis(500));
+    assert_eq!(rig.net.accepting(), (true, 1));
+    rig.feed(client, get("/"));
+    rig.serve("at last");
+    assert_eq!(rig.out(client), answered("at last"));
+    rig.over();
+}
+
+#[test]
+fn out_of_descriptors_a_connection_that_closes_makes_room() {
+    let mut rig = Rig::new(settings());
+    let first = rig.connect();
+    rig.net.fail_accept();
+    rig.settle();
+    let second = rig.connect();
+    assert_eq!(rig.stats().connections, 1);
+    rig.end(first, End::Fin);
+    assert_eq!(rig.net.accepting(), (true, 1));
+    rig.feed(second, get("/"));
+    rig.serve("in");
+    assert_eq!(rig.out(second), answered("in"));
+    rig.over();
+}
+
+#[test]
+fn accepting_that_failed_is_a_deadline_of_its_own() {
+    let mut rig = Rig::new(settings());
+    rig.net.fail_accept();
+    rig.settle();
+    rig.engine.wait(None).expect("a scripted wait");
+    assert_eq!(rig.net.waited(), Some(Duration::from_secs(1)));
+    rig.over();
+}
+
+#[test]
+fn past_the_limit_of_connections_a_client_is_refused() {
+    let mut rig = Rig::new(Settings {
+        max_connections: 2,
+        ..settings()
+    });
+    let (first, second) = (rig.connect(), rig.connect());
+    let third = rig.connect();
+    let out = rig.out(third);
+    assert!(
+        out.starts_with("HTTP/1.1 503 ") && out.contains("connection: close"),
+        "{out}"
+    );
+    rig.feed(third, get("/"));
+    assert_eq!(rig.told(), "nothing");
+    rig.feed(first, get("/"));
+    rig.serve("one");
+    assert_eq!(rig.out(first), answered("one"));
+    rig.end(third, End::Fin);
+    rig.end(second, End::Fin);
+    let fourth = rig.client(get("/"));
+    rig.serve("four");
+    assert_eq!(rig.out(fourth), answered("four"));
+    rig.over();
+}
+
+#[test]
+fn counters_count() {
+    let mut rig = Rig::new(settings());
+    let client = rig.client(get("/1") + &get("/2") + "nonsense\r\n\r\n");
+    rig.serve("one");
+    rig.serve("two");
+    assert!(rig.out(client).contains("HTTP/1.1 400 "));
+    let stats = rig.stats();
+    assert_eq!((stats.accepted, stats.connections), (1, 1));
+    assert_eq!((stats.requests, stats.responses, stats.refused), (2, 2, 1));
+    rig.over();
+}

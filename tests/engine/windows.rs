@@ -1,0 +1,61 @@
+//! Nothing is unbounded: windows both ways, pipelined input, queued output (R7).
+
+use bytes::Bytes;
+use m0serve::handoff::{Frame, WINDOW, charge};
+
+use crate::responses::file;
+use crate::rig::{Rig, answered, get, head, post, settings};
+use crate::script::{End, Flow};
+
+#[test]
+fn credit_gives_back_exactly_what_was_charged_when_the_bytes_have_left() {
+    let mut rig = Rig::new(settings());
+    let client = rig.client(get("/"));
+    let id = rig.request().id;
+    rig.flow(client, Flow::Held);
+    rig.push(Frame::Head(id, head(200, &[])));
+    let sizes = [1, 63, 64, 65, 8192, 8193, 20_000, 3];
+    for size in sizes {
+        rig.push(Frame::Chunk(id, Bytes::from(vec![b'x'; size])));
+    }
+    rig.settle();
+    assert_eq!(rig.told(), "nothing", "nothing has left");
+    rig.flow(client, Flow::Free);
+    assert_eq!(rig.credit(id), sizes.iter().map(|size| charge(*size)).sum::<u32>());
+    rig.push(Frame::Chunk(id, Bytes::from_static(b"last")));
+    rig.say(Frame::End(id));
+    assert_eq!(rig.told(), "nothing", "a complete response needs no credit");
+    rig.over();
+}
+
+/// Responses to a client that does not read: no further request is dispatched above the high-water mark.
+fn dispatched_to_a_client_that_does_not_read(answer: impl Fn(&mut Rig, m0serve::handoff::ExchangeId)) -> usize {
+    let mut rig = Rig::new(settings());
+    let client = rig.connect();
+    rig.flow(client, Flow::Held);
+    for _ in 0..50 {
+        rig.net.send(client, get("/").repeat(200).as_bytes());
+    }
+    rig.settle();
+    let mut dispatched = 0;
+    while !rig.jobs.is_empty() && dispatched < 10_000 {
+        let id = rig.request().id;
+        answer(&mut rig, id);
+        rig.say(Frame::Released(id));
+        dispatched += 1;
+    }
+    rig.flow(client, Flow::Free);
+    assert_eq!(rig.told(), "request /", "it goes on when the client reads");
+    rig.over();
+    dispatched
+}
+
+#[test]
+fn queued_bodies_stop_dispatch() {
+    let dispatched = dispatched_to_a_client_that_does_not_read(|rig, id| {
+        rig.push(Frame::Head(id, head(200, &[("content-length", "10000")])));
+        rig.push(Frame::Chunk(id, Bytes::from(vec![b'x'; 10_000])));
+        rig.say(Frame::End(id));
+    });
+    assert!((7..=9).contains(&dispatched), "{dispatched}");
+}
