@@ -53,7 +53,6 @@ pub struct Owner {
 #[derive(Debug, Default)]
 pub struct Output {
     queue: VecDeque<Piece>,
-    queued: usize,
     in_flight: Option<Owner>,
 }
 
@@ -79,7 +78,6 @@ impl Output {
 
     /// Appends body bytes of an exchange, charged so much.
     pub fn push_body(&mut self, id: ExchangeId, bytes: Bytes, charge: u32, pool: &mut BufPool) {
-        self.queued += bytes.len();
         let tail = self.tail(pool);
         let shared = if bytes.len() <= COPY_LIMIT {
             tail.extend_from_slice(&bytes);
@@ -128,7 +126,6 @@ impl Output {
                 Piece::Bytes(buf, _) if buf.is_empty() => {}
                 Piece::Bytes(buf, owner) => {
                     self.in_flight = Some(owner);
-                    self.queued = self.queued.saturating_sub(buf.len());
                     return Some(Piece::Bytes(buf, owner));
                 }
                 Piece::File {
@@ -161,9 +158,17 @@ impl Output {
         self.in_flight.is_none() && self.queue.is_empty()
     }
 
-    /// Whether so much is queued that nothing further should be produced.
+    /// Whether so much is queued that nothing further should be produced. Heads and framing count as bodies do, and a
+    /// file counts as too much: each holds a descriptor.
     pub fn is_high(&self) -> bool {
-        self.queued > HIGH_WATER
+        let mut queued = 0;
+        self.queue.iter().any(|piece| match piece {
+            Piece::File { .. } => true,
+            Piece::Bytes(buf, _) => {
+                queued += buf.len();
+                queued > HIGH_WATER
+            }
+        })
     }
 
     /// Drops what has not been started, keeping buffers for others.
@@ -173,7 +178,6 @@ impl Output {
                 pool.give(buf.bytes);
             }
         }
-        self.queued = 0;
     }
 }
 

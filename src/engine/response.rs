@@ -203,6 +203,11 @@ impl Core {
             self.jobs
                 .push_back(Job::Credit(owner.id.expect("a charge has an owner"), owner.charge));
         }
+        self.go_on(conn);
+    }
+
+    /// A send has made room: input that waited for it is decoded.
+    fn go_on(&mut self, conn: &Conn) {
         if conn.may_start() && !conn.pending.is_empty() {
             self.again.push(conn.token);
         }
@@ -228,6 +233,7 @@ impl Core {
                     self.jobs
                         .push_back(Job::FileSent(owner.id.expect("a file has an owner"), true));
                 }
+                self.go_on(conn);
             }
             Ok(_) => {
                 self.log.error(

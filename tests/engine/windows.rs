@@ -59,3 +59,23 @@ fn queued_bodies_stop_dispatch() {
     });
     assert!((7..=9).contains(&dispatched), "{dispatched}");
 }
+
+#[test]
+fn queued_heads_without_bodies_stop_dispatch_too() {
+    let field = "v".repeat(950);
+    let dispatched = dispatched_to_a_client_that_does_not_read(|rig, id| {
+        rig.push(Frame::Head(id, head(204, &[("x", &field)])));
+        rig.say(Frame::End(id));
+    });
+    assert!((60..=80).contains(&dispatched), "{dispatched}");
+}
+
+#[test]
+fn queued_files_stop_dispatch_too_since_each_is_a_descriptor() {
+    let dispatched = dispatched_to_a_client_that_does_not_read(|rig, id| {
+        rig.push(Frame::Head(id, head(200, &[("content-length", "10")])));
+        rig.push(Frame::File(id, file(), 0, 10));
+        rig.say(Frame::End(id));
+    });
+    assert!(dispatched <= 2, "{dispatched}");
+}
