@@ -206,9 +206,9 @@ impl Core {
         self.go_on(conn);
     }
 
-    /// A send has made room: input that waited for it is decoded.
+    /// A send has made room: input that waited for it is decoded, or was the last.
     fn go_on(&mut self, conn: &Conn) {
-        if conn.may_start() && !conn.pending.is_empty() {
+        if conn.may_start() && (conn.input_over || !conn.pending.is_empty()) {
             self.again.push(conn.token);
         }
     }

@@ -186,3 +186,22 @@ fn an_abort_because_of_the_stop_sends_nothing() {
     assert_eq!(rig.stopped(), 1);
     rig.over();
 }
+
+/// A half-closed client with much queued, in a drain: the drain ends when the client has read.
+#[test]
+fn a_drain_ends_with_a_half_closed_client_that_reads_late() {
+    let mut rig = Rig::new(settings());
+    let client = rig.client(get("/"));
+    rig.end(client, End::Fin);
+    let id = rig.request().id;
+    rig.flow(client, Flow::Held);
+    rig.say(Frame::Head(id, head(200, &[])));
+    for _ in 0..3 {
+        rig.say_chunk(id, &[b'x'; 30_000]);
+    }
+    rig.say(Frame::End(id));
+    rig.stop(Stop::Drain);
+    rig.flow(client, Flow::Free);
+    assert_eq!(rig.stopped(), 1);
+    rig.over();
+}

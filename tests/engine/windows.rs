@@ -79,3 +79,23 @@ fn queued_files_stop_dispatch_too_since_each_is_a_descriptor() {
     });
     assert!(dispatched <= 2, "{dispatched}");
 }
+
+/// The output was high when the half-closed connection looked for its next request; its end must not be forgotten.
+#[test]
+fn a_half_closed_client_that_read_late_is_closed_when_it_has_read() {
+    let mut rig = Rig::new(settings());
+    let client = rig.client(get("/"));
+    rig.end(client, End::Fin);
+    let id = rig.request().id;
+    rig.flow(client, Flow::Held);
+    rig.push(Frame::Head(id, head(200, &[])));
+    rig.settle();
+    for _ in 0..3 {
+        rig.push(Frame::Chunk(id, Bytes::from(vec![b'x'; 30_000])));
+    }
+    rig.push(Frame::End(id));
+    rig.say(Frame::Released(id));
+    rig.flow(client, Flow::Free);
+    assert!(rig.is_closed(client), "at once, not after the idle time-out");
+    rig.over();
+}
