@@ -63,6 +63,8 @@ pub struct Exchange {
     pub request_done: bool,
     /// The request will never be complete.
     pub request_aborted: bool,
+    /// The host has been told that the peer has finished.
+    pub finish_said: bool,
     /// Body bytes that the host is ready to take; below zero by at most one chunk.
     pub credit: i64,
     /// Body bytes thrown away because the response was complete already.
@@ -151,6 +153,7 @@ impl Exchange {
             expect: Expect::Nothing,
             request_done: false,
             request_aborted: false,
+            finish_said: false,
             credit: i64::from(crate::handoff::WINDOW),
             discarded: 0,
             response: Response::NotStarted,

@@ -161,9 +161,6 @@ impl Core {
                 self.jobs.push_back(Job::BodyEnd(id));
             }
         }
-        if end && conn.input_over {
-            self.jobs.push_back(Job::BodyAborted(id, Why::PeerFinished));
-        }
     }
 
     /// The request has been read to its end.
@@ -206,8 +203,14 @@ impl Core {
 
     /// Nothing more can be decoded now. If nothing more will come either, that may be the end.
     fn after_decode(&mut self, conn: &mut Conn) {
-        if conn.input_over && conn.exchange.is_none() && conn.phase == Phase::Open && !conn.output.is_high() {
-            conn.finish(false);
+        if !conn.input_over || conn.phase != Phase::Open {
+            return;
+        }
+        match conn.exchange {
+            Some(id) => self.half_closed(conn, id),
+            // What is kept may hold whole requests that wait for the output to go down; else it is the end.
+            None if conn.output.is_high() => {}
+            None => conn.finish(false),
         }
     }
 
@@ -223,16 +226,13 @@ impl Core {
                 Phase::Closed => {}
                 Phase::Linger => core.kill(conn, Why::PeerGone),
                 Phase::Flush { .. } => conn.phase = Phase::Flush { linger: false },
-                Phase::Open => core.half_closed(conn),
+                Phase::Open => core.after_decode(conn),
             }
         });
     }
 
-    fn half_closed(&mut self, conn: &mut Conn) {
-        let Some(id) = conn.exchange else {
-            // What is kept may hold whole requests that wait for the output to go down; else it is the end.
-            return self.after_decode(conn);
-        };
+    /// The peer has finished, and the connection works on an exchange, perhaps since this moment.
+    fn half_closed(&mut self, conn: &mut Conn, id: ExchangeId) {
         let exchange = self.exchanges.get(id).expect("an attached exchange is open");
         if exchange.response == Response::Complete {
             // Only the rest of its request was awaited, and that will not come.
@@ -244,7 +244,9 @@ impl Core {
             exchange.request_aborted = true;
             exchange.keep_alive = false;
         }
-        self.jobs.push_back(Job::BodyAborted(id, Why::PeerFinished));
+        if !std::mem::replace(&mut exchange.finish_said, true) {
+            self.jobs.push_back(Job::BodyAborted(id, Why::PeerFinished));
+        }
     }
 
     /// A deadline has passed.

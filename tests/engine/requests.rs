@@ -279,6 +279,25 @@ fn half_close_behind_pipelined_requests_answers_them_all() {
     rig.over();
 }
 
+/// The FIN was seen while an earlier request was worked on; the next one is known to be cut when it is dispatched.
+#[test]
+fn half_close_in_the_body_of_a_pipelined_request_is_told_with_it() {
+    let mut rig = Rig::new(settings());
+    let client = rig.client(get("/1") + &post("/2", 10, "") + "abc");
+    rig.end(client, End::Fin);
+    let first = rig.request();
+    assert_eq!(rig.told(), format!("aborted {:?}", Why::PeerFinished));
+    rig.answer(first.id, "one");
+    let second = rig.request();
+    assert!(!second.body_complete);
+    assert_eq!(rig.told(), format!("aborted {:?}", Why::PeerFinished));
+    assert_eq!(rig.told(), "nothing");
+    rig.answer(second.id, "two");
+    assert!(rig.out(client).ends_with("connection: close\r\n\r\ntwo"));
+    assert!(rig.is_closed(client));
+    rig.over();
+}
+
 #[test]
 fn a_reset_is_told_once_and_frees_the_exchange_with_its_release() {
     let mut rig = Rig::new(settings());
