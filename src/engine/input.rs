@@ -54,6 +54,7 @@ impl Core {
                 }
                 Ok(Some(Event::Body(bytes))) => self.take_body(conn, bytes, &mut body),
                 Ok(Some(Event::BodyEnd)) => {
+                    self.did_not_wait(conn);
                     self.deliver(conn, opening.take(), std::mem::take(&mut body), true);
                     self.request_read(conn);
                 }
@@ -124,12 +125,19 @@ impl Core {
         self.stats.requests -= 1;
     }
 
-    fn take_body(&mut self, conn: &mut Conn, bytes: &[u8], body: &mut Vec<u8>) {
-        let id = conn.exchange.expect("body bytes belong to an exchange");
+    /// The body, or its end, comes although the client might have waited for `100 Continue`.
+    fn did_not_wait(&mut self, conn: &Conn) {
+        let id = conn.exchange.expect("a body belongs to an exchange");
         let exchange = self.exchanges.get(id).expect("an attached exchange is open");
         if exchange.expect == Expect::Waiting {
-            exchange.expect = Expect::Nothing; // it did not wait
+            exchange.expect = Expect::Nothing;
         }
+    }
+
+    fn take_body(&mut self, conn: &mut Conn, bytes: &[u8], body: &mut Vec<u8>) {
+        self.did_not_wait(conn);
+        let id = conn.exchange.expect("body bytes belong to an exchange");
+        let exchange = self.exchanges.get(id).expect("an attached exchange is open");
         if exchange.response == Response::Complete {
             exchange.discarded += bytes.len();
             if exchange.discarded > DISCARD_LIMIT {

@@ -104,6 +104,22 @@ fn continue_is_not_sent_to_a_client_that_did_not_wait_or_after_the_head() {
     rig.over();
 }
 
+/// An empty chunked body is complete without a byte of it: its client waits for nothing either.
+#[test]
+fn a_complete_body_needs_no_continue_and_keeps_the_connection() {
+    let mut rig = Rig::new(settings());
+    let head = "POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\nexpect: 100-continue\r\n\r\n";
+    let client = rig.client(head.to_owned() + "0\r\n\r\n");
+    let request = rig.request();
+    assert!(request.body_complete);
+    rig.say(Frame::WantBody(request.id, 10));
+    assert_eq!(rig.out(client), "");
+    rig.answer(request.id, "ok");
+    assert_eq!(rig.out(client), answered("ok"));
+    assert!(!rig.is_over(client));
+    rig.over();
+}
+
 #[test]
 fn a_final_answer_without_continue_closes_since_a_body_may_or_may_not_follow() {
     let mut rig = Rig::new(settings());
