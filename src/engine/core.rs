@@ -144,20 +144,15 @@ impl Core {
     /// Answers with an error of our own, if nothing of a response is out yet, and serves nothing further.
     pub fn refuse(&mut self, conn: &mut Conn, status: u16, text: &str, why: Why) {
         use super::exchange::Response;
-        let started = match conn.exchange {
-            None => false,
-            Some(id) => self
-                .exchanges
-                .get(id)
-                .is_some_and(|exchange| exchange.response != Response::NotStarted),
-        };
+        let exchange = conn.exchange.and_then(|id| self.exchanges.get(id));
+        let response = exchange.map_or(Response::NotStarted, |exchange| exchange.response);
         self.stats.refused += 1;
         self.detach(conn, why);
-        if !started {
+        if response == Response::NotStarted {
             self.write_refusal(conn, status, text);
         }
         // A response that had begun is cut short by closing, which is all that is left to say.
-        conn.finish(!started);
+        conn.finish(!matches!(response, Response::Body(..)));
     }
 
     /// A whole response of our own.

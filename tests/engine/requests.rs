@@ -184,6 +184,18 @@ fn beyond_the_bound_an_early_answer_closes() {
     rig.over();
 }
 
+/// Closing at once would reset the connection and could destroy the answer that has just been sent.
+#[test]
+fn a_bad_rest_of_an_answered_request_lingers_too() {
+    let mut rig = Rig::new(settings());
+    let client = rig.client("POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n");
+    rig.serve("early");
+    rig.feed(client, "zz\r\n");
+    assert_eq!(rig.out(client), answered("early"), "never two responses (R8)");
+    assert!(rig.is_over(client) && !rig.is_closed(client));
+    rig.over();
+}
+
 #[test]
 fn a_refusal_in_a_body_is_told_and_answered_once() {
     let mut rig = Rig::new(settings());
