@@ -71,6 +71,8 @@ pub struct Conn {
     pub output: Output,
     /// Where it is in its life.
     pub phase: Phase,
+    /// It has one of the places that `max_connections` allows.
+    pub admitted: bool,
     /// Requests served.
     pub served: u32,
     /// The backend receives for it.
@@ -105,6 +107,7 @@ impl Conn {
             exchange: None,
             output: Output::default(),
             phase: Phase::Open,
+            admitted: false,
             served: 0,
             receiving: false,
             input_over: false,

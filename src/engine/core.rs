@@ -45,6 +45,8 @@ pub struct Core {
     pub settings: Settings,
     /// Counters.
     pub stats: Stats,
+    /// Connections that were not refused at the door, and are open.
+    pub admitted: usize,
     /// No further connection is accepted, and none goes on after its response.
     pub draining: bool,
     /// The log.
@@ -69,6 +71,7 @@ impl Core {
             date: DateCache::default(),
             settings,
             stats: Stats::default(),
+            admitted: 0,
             draining: false,
             log,
         }
@@ -120,6 +123,7 @@ impl Core {
         self.detach(&mut conn, Why::PeerGone);
         conn.output.clear(&mut self.pool);
         self.stats.connections -= 1;
+        self.admitted -= usize::from(conn.admitted);
     }
 
     /// The connection works on its exchange no longer; a host that is not done with the response is told why.

@@ -238,16 +238,20 @@ impl Engine {
     }
 
     fn accepted(&mut self, token: Token, peer: Option<SocketAddr>, local: Option<SocketAddr>) {
-        let conn = Conn::new(
+        let mut conn = Conn::new(
             token,
             peer.map(canonical),
             local.map(canonical),
             &self.core.settings.limits,
         );
+        // Those that are refused linger for a while, and must not take the places of those that could be served.
+        let most = self.core.settings.max_connections;
+        let full = most != 0 && self.core.admitted >= most;
+        conn.admitted = !full && !self.core.draining;
+        self.core.admitted += usize::from(conn.admitted);
+        let refused = !conn.admitted;
         self.core.insert(conn);
-        let most = self.core.settings.max_connections as u64;
-        let full = most != 0 && self.core.stats.connections > most;
-        if full || self.core.draining {
+        if refused {
             self.core.with_conn(token, |core, conn| {
                 let text = if full {
                     "Too many connections."

@@ -76,6 +76,26 @@ fn past_the_limit_of_connections_a_client_is_refused() {
     rig.over();
 }
 
+/// Clients that were refused linger for a while; they must not take the places of those that could be served.
+#[test]
+fn those_that_were_refused_do_not_count() {
+    let mut rig = Rig::new(Settings {
+        max_connections: 1,
+        ..settings()
+    });
+    let first = rig.connect();
+    for _ in 0..5 {
+        let refused = rig.connect();
+        assert!(rig.out(refused).starts_with("HTTP/1.1 503 "));
+        assert!(!rig.is_closed(refused), "it lingers");
+    }
+    rig.end(first, End::Fin);
+    let next = rig.client(get("/"));
+    rig.serve("room");
+    assert_eq!(rig.out(next), answered("room"));
+    rig.over();
+}
+
 #[test]
 fn counters_count() {
     let mut rig = Rig::new(settings());
