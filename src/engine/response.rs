@@ -26,7 +26,10 @@ impl Core {
             }
             Frame::End(id) => self.on_exchange(id, |core, conn| core.end(conn, id)),
             Frame::Abort(id, why) => self.on_exchange(id, |core, conn| core.abort(conn, id, why)),
-            Frame::Released(id) => self.exchanges.release(id),
+            Frame::Released(id) => {
+                self.on_exchange(id, |core, conn| core.unfinished(conn, id));
+                self.exchanges.release(id);
+            }
             Frame::Stop(_) => unreachable!("the engine takes this frame itself"),
         }
     }
@@ -171,6 +174,15 @@ impl Core {
         }
         self.write_refusal(conn, 500, "Internal Server Error");
         conn.finish(unread || !conn.pending.is_empty());
+    }
+
+    /// The host lets go of a response that it has not completed: nobody else would, and the client would wait for ever.
+    fn unfinished(&mut self, conn: &mut Conn, id: ExchangeId) {
+        self.log.error(
+            "response cut short",
+            "a response was cut short: the application ended without completing it",
+        );
+        self.abort(conn, id, Why::HostError);
     }
 
     /// The host broke the protocol of frames. The connection is closed, so that nothing of this reaches the next

@@ -142,6 +142,24 @@ fn a_body_or_an_end_before_the_head_is_a_500() {
     }
 }
 
+/// A host that lets go without a word would leave its client waiting for ever.
+#[test]
+fn a_release_before_the_end_is_a_response_cut_short() {
+    let mut rig = Rig::new(settings());
+    let client = rig.client(get("/"));
+    let id = rig.request().id;
+    rig.say(Frame::Released(id));
+    assert!(rig.out(client).starts_with("HTTP/1.1 500 "));
+    assert!(rig.is_over(client));
+    let client = rig.client(get("/"));
+    let id = rig.request().id;
+    rig.say_head(id, 200, &[]);
+    rig.say(Frame::Released(id));
+    assert!(!rig.out(client).contains("0\r\n\r\n"));
+    assert!(rig.is_over(client));
+    rig.over();
+}
+
 #[test]
 fn an_abort_is_a_500_before_the_head_and_the_end_after_it() {
     let mut rig = Rig::new(settings());
