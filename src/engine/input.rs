@@ -13,8 +13,10 @@ use crate::http1::{Event, Refusal};
 const DISCARD_LIMIT: usize = 1024 * 1024;
 
 impl Core {
-    /// Bytes came in on a connection (or, with none, it may go on with what it kept).
-    pub fn input(&mut self, token: Token, bytes: &[u8]) {
+    /// Bytes came in on a connection (or, with none, it may go on with what it kept). Whether that is enough for now: it
+    /// is to be settled before more of the same pass comes in (R7).
+    pub fn input(&mut self, token: Token, bytes: &[u8]) -> bool {
+        let mut full = false;
         self.with_conn(token, |core, conn| {
             if conn.phase != Phase::Open {
                 return; // refused or finished: what still comes is ignored
@@ -38,7 +40,9 @@ impl Core {
                 }
             }
             core.after_decode(conn);
+            full = conn.receiving && !core.wants_input(conn);
         });
+        full
     }
 
     /// Takes events out of `input` until it is used up or the connection is busy.

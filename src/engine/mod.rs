@@ -214,8 +214,11 @@ impl Engine {
             Completion::Accepted { token, peer, local, .. } => self.accepted(token, peer, local),
             Completion::AcceptFailed { error, .. } => self.accept_failed(&error),
             Completion::Received { token, chunk } => {
-                self.core.input(token, self.backend.bytes(&chunk));
+                let full = self.core.input(token, self.backend.bytes(&chunk));
                 self.backend.recycle(chunk);
+                if full {
+                    self.settle(token);
+                }
             }
             Completion::ReceiveEnded { token, end } => {
                 self.core.input_ended(token, matches!(end, EndOfReceive::Failed(_)));

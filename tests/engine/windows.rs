@@ -8,6 +8,66 @@ use crate::rig::{Rig, answered, get, head, post, settings};
 use crate::script::{End, Flow};
 
 #[test]
+fn a_body_that_the_host_does_not_take_is_not_read_beyond_its_window() {
+    let mut rig = Rig::new(settings());
+    let client = rig.client(post("/", 1_000_000, ""));
+    let id = rig.request().id;
+    for _ in 0..20 {
+        rig.net.send(client, &[b'x'; 10_000]);
+    }
+    rig.settle();
+    assert!(!rig.net.peer(client, |peer| peer.receiving));
+    let taken = rig.body(id).len();
+    assert!(taken >= WINDOW as usize && taken < WINDOW as usize + 10_000, "{taken}");
+    assert_eq!(rig.net.unread(client), 200_000 - taken);
+    rig.settle();
+    assert_eq!(rig.told(), "nothing");
+
+    rig.say(Frame::WantBody(id, 20_000));
+    let more = rig.body(id).len();
+    assert!((10_000..=30_000).contains(&more), "{more}");
+    rig.say(Frame::WantBody(id, 1_000_000));
+    assert_eq!(taken + more + rig.body(id).len(), 200_000);
+    rig.over();
+}
+
+#[test]
+fn small_pieces_of_a_body_are_charged_for_what_they_cost() {
+    let mut rig = Rig::new(settings());
+    let client = rig.client(post("/", 10_000, ""));
+    let id = rig.request().id;
+    for _ in 0..2000 {
+        rig.net.send(client, b"x");
+    }
+    rig.settle();
+    assert_eq!(rig.body(id).len(), (WINDOW / charge(1)) as usize);
+    rig.over();
+}
+
+#[test]
+fn pipelined_input_is_not_read_beyond_its_bound() {
+    let mut rig = Rig::new(settings());
+    let client = rig.client(get("/"));
+    let id = rig.request().id;
+    let batch = get("/next").repeat(50);
+    for _ in 0..100 {
+        rig.net.send(client, batch.as_bytes());
+    }
+    rig.settle();
+    let kept = 100 * batch.len() - rig.net.unread(client);
+    assert!(kept >= 32 * 1024 && kept < 32 * 1024 + batch.len(), "{kept}");
+    assert!(!rig.net.peer(client, |peer| peer.receiving));
+    rig.answer(id, "");
+    for _ in 0..5000 {
+        rig.serve("");
+    }
+    assert_eq!(rig.told(), "nothing");
+    assert_eq!(rig.out(client), answered("").repeat(5001));
+    assert!(rig.net.peer(client, |peer| peer.receiving));
+    rig.over();
+}
+
+#[test]
 fn credit_gives_back_exactly_what_was_charged_when_the_bytes_have_left() {
     let mut rig = Rig::new(settings());
     let client = rig.client(get("/"));
