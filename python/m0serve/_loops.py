@@ -7,6 +7,7 @@ import importlib
 from typing import cast
 
 from m0serve._native import Exit, Service
+from m0serve._selector import Loop
 
 
 def resolve(name: str) -> str:
@@ -23,5 +24,5 @@ def resolve(name: str) -> str:
 def make(name: str, service: Service) -> asyncio.AbstractEventLoop:
     """Makes the loop that :func:`resolve` named. It belongs to the calling thread."""
     if name == "asyncio":
-        return asyncio.SelectorEventLoop(service.selector())
+        return Loop(service.selector())
     return cast(asyncio.AbstractEventLoop, importlib.import_module(name).new_event_loop())

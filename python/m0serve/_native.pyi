@@ -4,6 +4,8 @@ import asyncio
 import selectors
 from typing import Any, final
 
+from m0serve._selector import Selector
+
 __all__ = ["Config", "Driver", "Exit", "Service", "__version__"]
 
 __version__: str
@@ -75,7 +77,7 @@ class Service:
         """Binds, without listening yet; raises OSError with one sentence."""
     def resolved(self) -> dict[str, str]:
         """backend, model, interface, loop and the reason for the backend."""
-    def selector(self) -> selectors.BaseSelector:
+    def selector(self) -> Selector:
         """The selector that asyncio waits on."""
     def start(self, event_loop: asyncio.AbstractEventLoop, app: object, state: dict[str, Any] | None) -> str:
         """Listens, and returns the ready line."""
@@ -107,6 +109,8 @@ class Driver:
         """Forgets a descriptor."""
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         """asyncio's wait."""
+    def wake(self) -> None:
+        """Makes the loop look at its callbacks; any thread may call it."""
     def turn(self) -> None:
         """The application's part of a turn."""
     def tick(self) -> bool:

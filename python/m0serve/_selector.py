@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import selectors
 from collections.abc import Mapping
 from typing import Any
 
 from m0serve._native import Driver
+
+
+class Loop(asyncio.SelectorEventLoop):
+    """asyncio's own loop, woken by other threads through the backend's waker instead of a socket pair."""
+
+    def __init__(self, selector: Selector) -> None:
+        self._wake = selector.wake
+        super().__init__(selector)
+
+    def _write_to_self(self) -> None:
+        # What call_soon_threadsafe does last. A wake costs a system call only where the loop is parked.
+        self._wake()
 
 
 class Selector(selectors.BaseSelector):
@@ -16,6 +29,8 @@ class Selector(selectors.BaseSelector):
         self._driver = driver
         self._keys: dict[int, selectors.SelectorKey] = driver.keys
         self.select = driver.select  # type: ignore[method-assign]
+        #: Ends a wait, from any thread.
+        self.wake = driver.wake
 
     def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
         """Watches a descriptor."""

@@ -6,8 +6,8 @@ import asyncio
 import atexit
 import sys
 import threading
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import Iterable
+from contextlib import nullcontext, suppress
 from typing import Any, Unpack
 
 from m0serve import _loops
@@ -22,9 +22,7 @@ from m0serve._types import ASGIApplication, Options
 # default drain time-out of 8 s everything is over before the 10 s after which `docker stop` kills.
 GRACE = 0.5
 LAST = 1.5
-# Seconds after which a thread that waits for the GIL gets it. A saturated loop never gives it up by blocking, and the
-# interpreter's own 5 ms are taken by each of eight waiting threads in turn.
-SWITCH_INTERVAL = 0.0005
+
 
 
 class Server:
@@ -136,17 +134,16 @@ class Server:
             self._loop = loop
         # A task of its own rather than run_forever: it is the root task that anyio looks for.
         main = loop.create_task(self._main(loop), name="m0serve")
-        with _shared_gil():
-            while True:
-                try:
-                    code = loop.run_until_complete(main)
-                    break
-                except (SystemExit, KeyboardInterrupt) as error:
-                    if main.done():
-                        raise
-                    # From a task or callback of the application: the loop has stopped, and now drains.
-                    hide_machinery(error)
-                    self._fail(error)
+        while True:
+            try:
+                code = loop.run_until_complete(main)
+                break
+            except (SystemExit, KeyboardInterrupt) as error:
+                if main.done():
+                    raise
+                # From a task or callback of the application: the loop has stopped, and now drains.
+                hide_machinery(error)
+                self._fail(error)
         return code if self._failure is None else _code_of(self._failure)
 
     async def _main(self, loop: asyncio.AbstractEventLoop) -> int:
@@ -329,17 +326,6 @@ def report_exit(end: Exit) -> int:
     if end.__cause__ is not None:
         show(end.__cause__)
     return end.code
-
-
-@contextmanager
-def _shared_gil() -> Iterator[None]:
-    """Shortens the interpreter's switch interval while a server runs, unless somebody has chosen a shorter one."""
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(min(before, SWITCH_INTERVAL))
-    try:
-        yield
-    finally:
-        sys.setswitchinterval(before)
 
 
 def _running(tasks: Iterable[asyncio.Task[Any]]) -> list[asyncio.Task[Any]]:

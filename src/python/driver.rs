@@ -8,7 +8,8 @@
 use std::os::fd::RawFd;
 use std::time::Duration;
 
-use m0_platform::{Clock, Instant, Interest};
+use m0_platform::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use m0_platform::{Clock, Instant, Interest, Waker};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -24,6 +25,13 @@ const WRITE: u8 = 2;
 /// While there is always something to do, foreign descriptors of the pump are looked at this often.
 const LOOK_AFTER: Duration = Duration::from_micros(100);
 
+/// While other threads are at work, they get the GIL in earnest this often.
+const HAND_OVER_EVERY: Duration = Duration::from_micros(500);
+/// How long it is left to them: a thread on another CPU needs about as long to wake up and take it.
+const HAND_OVER_TIME: Duration = Duration::from_micros(50);
+/// Threads are at work for as long after one of them has last called into the loop.
+const AT_WORK: Duration = Duration::from_millis(20);
+
 /// What may change between two calls.
 struct State {
     /// The keys that run a turn, each with its handle, by how many turns are in progress: while one is, the context of
@@ -31,6 +39,8 @@ struct State {
     turns: Vec<Py<PyAny>>,
     /// When foreign descriptors were last looked at.
     looked: Instant,
+    /// When other threads last had a chance to take the GIL.
+    shared: Instant,
     ready: Vec<(RawFd, Interest)>,
 }
 
@@ -43,16 +53,23 @@ pub struct Driver {
     state: ThreadBound<State>,
     clock: Clock,
     spin: bool,
+    /// Ends this thread's wait.
+    waker: Waker,
+    /// Another thread has given the loop a callback since the last wait began: this one must not block.
+    called: AtomicBool,
+    /// When that was, in nanoseconds of the clock.
+    called_at: AtomicU64,
 }
 
 impl Driver {
     /// A driver of a host. `spin`: whether to spin before parking.
-    pub fn new(py: Python<'_>, host: Py<Host>, spin: bool) -> Self {
+    pub fn new(py: Python<'_>, host: Py<Host>, waker: Waker, spin: bool) -> Self {
         let clock = Clock::new();
         let now = clock.now();
         let state = State {
             turns: Vec::new(),
             looked: now,
+            shared: now,
             ready: Vec::new(),
         };
         Driver {
@@ -61,6 +78,9 @@ impl Driver {
             state: ThreadBound::new(state),
             clock,
             spin,
+            waker,
+            called: AtomicBool::new(false),
+            called_at: AtomicU64::new(0),
         }
     }
 }
@@ -101,12 +121,27 @@ impl Driver {
                 Duration::ZERO
             }
         });
+        // Whatever was added before this is in asyncio's queue already, but it may have looked there before it was.
+        let timeout = if driver.called.swap(false, Ordering::Relaxed) {
+            Some(Duration::ZERO)
+        } else {
+            timeout
+        };
         let mut ready = std::mem::take(&mut driver.state.get()?.ready);
         let jobs = driver.gather(py, timeout, &mut ready);
         let result = driver.events(slf, &ready, jobs);
         ready.clear();
         driver.state.get()?.ready = ready;
         result
+    }
+
+    /// Makes the loop look at its callbacks: what asyncio calls after another thread has added one. The only method that
+    /// any thread may call. Costs a system call only when the loop's thread is parked (R5), where asyncio's own way (a
+    /// byte through a socket pair) always costs two and an event.
+    fn wake(&self) {
+        self.called_at.store(self.clock.now().nanos(), Ordering::Relaxed);
+        self.called.store(true, Ordering::Relaxed);
+        self.waker.wake(); // orders the store before its look at who is parked
     }
 
     /// The turn's application part; called by asyncio as a handle.
@@ -179,6 +214,7 @@ impl Driver {
     /// Waits until there are jobs or ready descriptors, a signal came, or the time is up. Returns whether there are
     /// jobs.
     fn gather(&self, py: Python<'_>, timeout: Option<Duration>, ready: &mut Vec<(RawFd, Interest)>) -> PyResult<bool> {
+        self.hand_over(py)?;
         let mut shared = self.host.get().shared.get()?;
         let shared = &mut *shared;
         match (&mut shared.link, &mut shared.foreign) {
@@ -206,7 +242,7 @@ impl Driver {
             let blocks = left != Some(Duration::ZERO);
             let engine = &mut direct.engine;
             if blocks {
-                py.detach(|| engine.wait(left))?;
+                py.detach(|| self.block(left, |left| engine.wait(left)))?;
             } else {
                 engine.wait(left)?;
             }
@@ -247,7 +283,32 @@ impl Driver {
         Ok(link.has_jobs())
     }
 
-    /// Parks beside the ring (R5): spins where that pays, announces, looks again, blocks.
+    /// Gives the GIL to other threads in earnest, when there are some at work and they had no chance for a while.
+    ///
+    /// A loop under load never blocks, so it drops the GIL for a microsecond at a time and always wins it back from a
+    /// thread that must wake up first. On one CPU the kernel lets the thread that it wakes go first, so nothing needs to
+    /// be done there. See `docs/notes/giving-up-the-gil.md`.
+    fn hand_over(&self, py: Python<'_>) -> PyResult<()> {
+        if !self.spin {
+            return Ok(());
+        }
+        let now = self.clock.now();
+        let called = Instant::from_nanos(self.called_at.load(Ordering::Relaxed));
+        let mut state = self.state.get()?;
+        if now.since(called) > AT_WORK || now.since(state.shared) < HAND_OVER_EVERY {
+            return Ok(());
+        }
+        let until = now.plus(HAND_OVER_TIME);
+        py.detach(|| {
+            while self.clock.now() < until {
+                m0_platform::thread::yield_now();
+            }
+        });
+        state.shared = self.clock.now();
+        Ok(())
+    }
+
+    /// Parks beside the ring: spins where that pays, then blocks.
     fn park(
         &self,
         link: &mut Link,
@@ -263,11 +324,22 @@ impl Driver {
                 std::hint::spin_loop();
             }
         }
-        let waker = foreign.waker();
-        waker.announce();
-        let timeout = if link.has_jobs() { Some(Duration::ZERO) } else { timeout };
-        let waited = foreign.wait(timeout);
-        waker.retract();
+        self.block(timeout, |timeout| {
+            let timeout = if link.has_jobs() { Some(Duration::ZERO) } else { timeout };
+            foreign.wait(timeout)
+        })
+    }
+
+    /// Blocks as in R5: announces, looks again, waits.
+    fn block(
+        &self,
+        timeout: Option<Duration>,
+        wait: impl FnOnce(Option<Duration>) -> std::io::Result<()>,
+    ) -> std::io::Result<()> {
+        self.waker.announce();
+        let called = self.called.load(Ordering::Relaxed);
+        let waited = wait(if called { Some(Duration::ZERO) } else { timeout });
+        self.waker.retract();
         waited
     }
 

@@ -74,8 +74,11 @@ impl Service {
         let spin = m0_platform::thread::usable_cpus() > 1;
         let mut engine = Engine::new(backend, settings(&config), Clock::new(), log.clone());
         let stats = engine.published();
-        let (link, foreign, thread) = match config.model {
-            Model::Inverted => (Link::Direct(Box::new(Direct::new(engine))), None, Thread::None),
+        let (waker, link, foreign, thread) = match config.model {
+            Model::Inverted => {
+                let waker = engine.backend().waker();
+                (waker, Link::Direct(Box::new(Direct::new(engine))), None, Thread::None)
+            }
             Model::Pump => {
                 let own = Choice::Only(if cfg!(target_os = "linux") {
                     Kind::Epoll
@@ -85,6 +88,7 @@ impl Service {
                 let (foreign, _) = m0_platform::open(own, &Options::default()).map_err(refused)?;
                 let (host, link) = rings(engine.backend().waker(), foreign.waker());
                 (
+                    foreign.waker(),
                     Link::Ring(host),
                     Some(foreign),
                     Thread::Waiting(Box::new(Waiting { engine, link })),
@@ -92,7 +96,7 @@ impl Service {
             }
         };
         let host = Py::new(py, Host::new(py, link, foreign, log.clone())?)?;
-        let driver = Py::new(py, Driver::new(py, host.clone_ref(py), spin))?;
+        let driver = Py::new(py, Driver::new(py, host.clone_ref(py), waker, spin))?;
         Ok(Service {
             config,
             resolved,
