@@ -149,11 +149,12 @@ impl Link {
         }
     }
 
-    /// Whether the engine has more to say.
+    /// Whether there is something to do before parking (R5): the engine has more to say, or frames that had found no room
+    /// would find it now. The wake that was owed for the room may have come before the host announced that it parks.
     pub fn has_jobs(&mut self) -> bool {
         match self {
             Link::Direct(direct) => direct.engine.jobs() > 0,
-            Link::Ring(ring) => !ring.jobs.is_empty(),
+            Link::Ring(ring) => !ring.jobs.is_empty() || (!ring.kept.is_empty() && ring.frames.has_room()),
         }
     }
 

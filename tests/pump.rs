@@ -1,0 +1,315 @@
+//! The pump's loop thread over real sockets and a real backend, with a host on the other end of the rings (R2, R5, R11).
+
+// R10 is about what serves; these tests own their sockets.
+#![allow(clippy::disallowed_methods, clippy::disallowed_types)]
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use m0_platform::{Backend, Choice, Clock, Kind, Options};
+use m0serve::config::LogLevel;
+use m0serve::engine::{Engine, Settings, SharedStats, Stats};
+use m0serve::handoff::{ExchangeId, Frame, Job, Link, ResponseHead, Stop, Why, rings};
+use m0serve::log::Logger;
+use m0serve::model::pump::LoopThread;
+
+/// Nothing that is expected takes this long, also on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A running loop thread and the host's end of its link.
+struct Pump {
+    link: Link,
+    /// What the host waits on, as asyncio's selector does.
+    own: Box<dyn Backend>,
+    thread: Option<JoinHandle<std::io::Result<()>>>,
+    address: SocketAddr,
+    stats: std::sync::Arc<SharedStats>,
+    stopped: u32,
+    /// Chunks of each response.
+    chunks: usize,
+    seen: u64,
+}
+
+fn epoll() -> Box<dyn Backend> {
+    m0_platform::open(Choice::Only(Kind::Epoll), &Options::default())
+        .expect("epoll")
+        .0
+}
+
+impl Pump {
+    fn start(spin: bool) -> Pump {
+        let clock = Clock::new();
+        let settings = Settings {
+            date: false,
+            server: None,
+            ..Settings::default()
+        };
+        let log = Logger::new(LogLevel::Error, false, clock.clone());
+        let mut engine = Engine::new(epoll(), settings, clock, log);
+        let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
+        let address = listener.local_addr().expect("it is bound");
+        listener.set_nonblocking(true).expect("a socket");
+        engine.listen(OwnedFd::from(listener)).expect("a listener");
+        let (own, stats) = (epoll(), engine.published());
+        let (host, at_loop) = rings(engine.backend().waker(), own.waker());
+        let run = LoopThread::new(engine, at_loop, spin);
+        let thread = m0_platform::thread::spawn("loop", move || run.run()).expect("a thread");
+        Pump {
+            link: Link::Ring(host),
+            own,
+            thread: Some(thread),
+            address,
+            stats,
+            stopped: 0,
+            chunks: 1,
+            seen: 0,
+        }
+    }
+
+    fn connect(&self) -> TcpStream {
+        let stream = TcpStream::connect(self.address).expect("it listens");
+        stream.set_read_timeout(Some(PATIENCE)).expect("a time");
+        stream
+    }
+
+    /// Parks as R5 says, after a flush, but never for longer than what tells a test that a wake was lost.
+    fn park(&mut self, most: Duration) {
+        self.own.waker().announce();
+        let timeout = if self.link.has_jobs() { Duration::ZERO } else { most };
+        self.own.wait(Some(timeout)).expect("a wait");
+        self.own.waker().retract();
+        while self.own.next().is_some() {}
+    }
+
+    /// Runs jobs and parks until the condition holds. A lost wake would make it wait for all its patience.
+    fn until(&mut self, what: &str, mut job: impl FnMut(&mut Pump, Job), done: impl Fn(&Pump) -> bool) {
+        let start = Instant::now();
+        while !done(self) {
+            assert!(start.elapsed() < PATIENCE, "{what}: in vain");
+            match self.link.next_job() {
+                Some(Job::Stopped) => self.stopped += 1,
+                Some(next) => job(self, next),
+                None => {
+                    self.link.flush().expect("rings do not fail");
+                    if !done(self) {
+                        self.park(PATIENCE);
+                    }
+                }
+            }
+        }
+        self.link.flush().expect("rings do not fail");
+    }
+
+    /// Waits for the loop's counters, which nobody is woken for.
+    fn counts(&mut self, what: &str, reached: impl Fn(&Stats) -> bool) {
+        let start = Instant::now();
+        while !reached(&self.stats.load()) {
+            assert!(start.elapsed() < PATIENCE, "{what}: in vain: {:?}", self.stats.load());
+            self.own.wait(Some(Duration::from_millis(1))).expect("a wait");
+        }
+    }
+
+    fn respond(&mut self, id: ExchangeId) {
+        let mut head = ResponseHead::new(200).expect("a status");
+        let length = (2 * self.chunks).to_string();
+        head.push(b"content-length", length.as_bytes()).expect("a field");
+        self.link.push(Frame::Head(id, Box::new(head)));
+        for _ in 0..self.chunks {
+            self.link.push(Frame::Chunk(id, Bytes::from_static(b"ok")));
+        }
+        self.link.push(Frame::End(id));
+        self.link.push(Frame::Released(id));
+    }
+
+    fn say(&mut self, frame: Frame) {
+        self.link.push(frame);
+        self.link.flush().expect("rings do not fail");
+    }
+
+    /// The thread ends without anything else happening. What it said last, the end aside.
+    fn ends(&mut self) -> Vec<Job> {
+        let thread = self.thread.take().expect("it runs");
+        let start = Instant::now();
+        while !thread.is_finished() {
+            assert!(start.elapsed() < PATIENCE, "the loop thread goes on");
+            self.own.wait(Some(Duration::from_millis(1))).expect("a wait");
+        }
+        thread.join().expect("no panic").expect("no error");
+        let mut last: Vec<Job> = std::iter::from_fn(|| self.link.next_job()).collect();
+        let all = last.len();
+        last.retain(|job| !matches!(job, Job::Stopped));
+        assert_eq!(self.stopped as usize + all - last.len(), 1, "the end is said once");
+        last
+    }
+}
+
+fn echo(pump: &mut Pump, job: Job) {
+    match job {
+        Job::Request(request) => {
+            pump.seen += 1;
+            pump.respond(request.id);
+        }
+        Job::Credit(..) | Job::BodyAborted(_, Why::PeerFinished) => {}
+        other => panic!("no place for {other:?}"),
+    }
+}
+
+fn read_exactly(stream: &mut TcpStream, expected: &str) {
+    let mut bytes = vec![0; expected.len()];
+    stream.read_exact(&mut bytes).expect("the response");
+    assert_eq!(String::from_utf8_lossy(&bytes), expected);
+}
+
+const GET: &[u8] = b"GET / HTTP/1.1\r\nhost: a\r\n\r\n";
+const OK: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
+
+#[test]
+fn requests_are_answered_one_after_another_and_no_wake_is_lost() {
+    for spin in [false, true] {
+        let mut pump = Pump::start(spin);
+        let mut client = pump.connect();
+        for round in 1..=500 {
+            client.write_all(GET).expect("it reads");
+            pump.until("a request", echo, |pump| pump.seen == round);
+            read_exactly(&mut client, OK);
+        }
+        pump.say(Frame::Stop(Stop::Now));
+        assert!(pump.ends().is_empty());
+    }
+}
+
+/// More jobs than the ring holds, then more frames than the ring holds, while neither side waits for the other.
+#[test]
+fn full_rings_both_ways_lose_nothing_and_do_not_deadlock() {
+    const CLIENTS: u64 = 600;
+    m0_platform::thread::raise_open_files().expect("enough descriptors");
+    let mut pump = Pump::start(false);
+    pump.chunks = 6;
+    let mut clients: Vec<TcpStream> = (0..CLIENTS).map(|_| pump.connect()).collect();
+    for client in &mut clients {
+        client.write_all(GET).expect("it reads");
+        client.shutdown(Shutdown::Write).expect("a half-close"); // a second job for each
+    }
+    pump.counts("requests", |stats| stats.requests == CLIENTS);
+    assert!(2 * CLIENTS > 1024, "more than the ring of jobs holds");
+    // The host says all of it without a flush: more than the ring of frames holds.
+    let mut ids = Vec::new();
+    pump.until(
+        "requests",
+        |pump, job| match job {
+            Job::Request(request) => {
+                ids.push(request.id);
+                pump.seen += 1;
+            }
+            Job::BodyAborted(id, Why::PeerFinished) => assert!(ids.contains(&id), "after its request (R2)"),
+            other => panic!("no place for {other:?}"),
+        },
+        |pump| pump.seen == CLIENTS,
+    );
+    assert_eq!(ids.len() as u64, CLIENTS, "each once");
+    for id in ids {
+        pump.respond(id);
+    }
+    assert!(pump.link.needs_flush());
+    pump.until("room for the frames", echo, |pump| !pump.link.needs_flush());
+    pump.counts("responses", |stats| stats.responses == CLIENTS);
+    for mut client in clients {
+        let mut text = String::new();
+        client.read_to_string(&mut text).expect("the response");
+        assert_eq!(text, "HTTP/1.1 200 OK\r\ncontent-length: 12\r\n\r\nokokokokokok");
+    }
+    pump.counts("closed", |stats| (stats.connections, stats.exchanges) == (0, 0));
+    pump.say(Frame::Stop(Stop::Now));
+    assert!(pump.ends().is_empty());
+}
+
+/// The loop once parked before it noticed that nothing was left to wait for.
+#[test]
+fn a_drain_of_an_idle_server_is_over_at_once_and_the_thread_ends_at_once() {
+    let mut pump = Pump::start(false);
+    let mut idle = pump.connect();
+    pump.counts("a connection", |stats| stats.connections == 1);
+    pump.say(Frame::Stop(Stop::Drain));
+    pump.until("the drain", echo, |pump| pump.stopped == 1);
+    assert_eq!(idle.read(&mut [0]).expect("the server's FIN"), 0);
+    pump.say(Frame::Stop(Stop::Now));
+    assert!(pump.ends().is_empty());
+}
+
+#[test]
+fn a_drain_finishes_what_is_in_flight() {
+    let mut pump = Pump::start(false);
+    let mut client = pump.connect();
+    client.write_all(GET).expect("it reads");
+    let mut busy = None;
+    pump.counts("a request", |stats| stats.requests == 1);
+    while busy.is_none() {
+        match pump.link.next_job() {
+            Some(Job::Request(request)) => busy = Some(request.id),
+            Some(other) => panic!("no place for {other:?}"),
+            None => pump.park(PATIENCE),
+        }
+    }
+    pump.say(Frame::Stop(Stop::Drain));
+    assert_eq!(pump.stopped, 0);
+    pump.respond(busy.expect("a request"));
+    pump.until("the drain", echo, |pump| pump.stopped == 1);
+    let mut text = String::new();
+    client.read_to_string(&mut text).expect("the response");
+    assert!(text.ends_with("connection: close\r\n\r\nok"), "{text}");
+    pump.say(Frame::Stop(Stop::Now));
+    assert!(pump.ends().is_empty());
+}
+
+#[test]
+fn stop_now_ends_the_thread_at_once_and_tells_what_was_in_flight() {
+    let mut pump = Pump::start(false);
+    let mut client = pump.connect();
+    client.write_all(GET).expect("it reads");
+    pump.counts("a request", |stats| stats.requests == 1);
+    pump.say(Frame::Stop(Stop::Now));
+    match &pump.ends()[..] {
+        [Job::Request(request), Job::Reset(id, Why::Stopping)] if request.id == *id => {}
+        other => panic!("{other:?}"),
+    }
+    assert!(client.read(&mut [0]).map_or(true, |read| read == 0));
+}
+
+/// A host that keeps frames because the ring was full must not park once there is room: it was owed its wake before it
+/// announced that it parks, and none will come (R5).
+#[test]
+fn a_host_with_kept_frames_and_room_for_them_has_something_to_do() {
+    let (own, at_loop) = (epoll(), epoll());
+    let (host, mut other) = rings(at_loop.waker(), own.waker());
+    let mut link = Link::Ring(host);
+    let id = ExchangeId {
+        index: 0,
+        generation: 0,
+    };
+    let mut pushed = 0;
+    while pushed < 5000 {
+        link.push(Frame::WantBody(id, pushed));
+        pushed += 1;
+    }
+    link.flush().expect("rings do not fail");
+    assert!(!link.has_jobs(), "no room");
+    let mut next = 0;
+    let mut pop_all = |frames: &mut m0serve::handoff::ring::Consumer<Frame>| {
+        while let Some(Frame::WantBody(_, number)) = frames.pop() {
+            assert_eq!(number, next, "in order (R2)");
+            next += 1;
+        }
+        next
+    };
+    assert!(pop_all(&mut other.frames) < pushed);
+    assert!(other.frames.producer_starved(), "a wake is owed");
+    assert!(link.has_jobs(), "kept frames and room");
+    link.flush().expect("rings do not fail");
+    assert_eq!(pop_all(&mut other.frames), pushed);
+    assert!(!link.has_jobs());
+    drop(link);
+}
