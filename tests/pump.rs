@@ -279,6 +279,13 @@ fn stop_now_ends_the_thread_at_once_and_tells_what_was_in_flight() {
     assert!(client.read(&mut [0]).map_or(true, |read| read == 0));
 }
 
+#[test]
+fn stop_now_without_connections_says_the_end_too() {
+    let mut pump = Pump::start(false);
+    pump.say(Frame::Stop(Stop::Now));
+    assert!(pump.ends().is_empty());
+}
+
 /// A host that keeps frames because the ring was full must not park once there is room: it was owed its wake before it
 /// announced that it parks, and none will come (R5).
 #[test]

@@ -53,6 +53,7 @@ impl LoopThread {
             stopping |= self.take_frames();
             self.engine.flush();
             if stopping && self.engine.stats().connections == 0 {
+                self.give_jobs();
                 return Ok(());
             }
             let parked = self.may_park();
