@@ -8,6 +8,7 @@ python -m pytest tests --against uvicorn           the same tests against uvicor
 
 from __future__ import annotations
 
+import signal
 import sys
 import uuid
 from collections.abc import Callable, Iterator
@@ -33,6 +34,9 @@ def pytest_configure(config: pytest.Config) -> None:
     """Our markers."""
     config.addinivalue_line("markers", "uvloop: also runs with --loop uvloop")
     config.addinivalue_line("markers", "beyond_uvicorn(why): uvicorn does not do this")
+    # With several workers a file's tests of one target stay on one worker, so that they share their servers.
+    if getattr(config.option, "dist", "no") == "load":
+        config.option.dist = "loadgroup"
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -47,6 +51,31 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if only := metafunc.config.getoption("--only"):
         targets = [target for target in targets if target.label in only]
     metafunc.parametrize("target", targets, ids=[target.label for target in targets], indirect=True, scope="session")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Which tests belong together on a worker."""
+    if not config.pluginmanager.hasplugin("xdist"):
+        return
+    for item in items:
+        callspec = getattr(item, "callspec", None)
+        of = callspec.params["target"].label if callspec and "target" in callspec.params else "all"
+        item.add_marker(pytest.mark.xdist_group(f"{item.path.stem}-{of}"))
+
+
+@pytest.fixture(autouse=True)
+def _time_limit() -> Iterator[None]:
+    """No test takes longer than a minute, whatever the server does."""
+
+    def over(*_: object) -> None:
+        raise TimeoutError("the test took longer than a minute")
+
+    before = signal.signal(signal.SIGALRM, over)
+    signal.alarm(60)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
 
 
 @pytest.fixture(scope="session")

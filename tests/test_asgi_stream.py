@@ -113,7 +113,7 @@ def test_a_stream_without_end_has_flat_memory(probe: Server, key: str) -> None:
 
 def test_an_upload_is_not_read_ahead_of_the_application(probe: Server, key: str) -> None:
     before = probe.usage().rss
-    total = 256 * MIB
+    total = 192 * MIB
     with probe.connect(timeout=30) as client:
         client.send(request(f"/read-slowly?key={key}", f"Content-Length: {total}", method="POST"))
         probe.note(key, "started")
@@ -124,12 +124,15 @@ def test_an_upload_is_not_read_ahead_of_the_application(probe: Server, key: str)
         assert probe.usage().rss - before < 16 * MIB
         assert probe.get("/hello").status == 200
         probe.open_gate(key)
+        most = 0
         while sent < total:
             client.send(piece[: min(MIB, total - sent)])
             sent += min(MIB, total - sent)
+            most = max(most, probe.usage().rss - before)
         assert client.response().body == b"read"
     assert probe.notes(key)["bytes"] == total
-    assert probe.usage().rss - before < 24 * MIB
+    # A client that is faster than the application fills the kernel's buffers, not ours.
+    assert most < 24 * MIB, f"{most // MIB} MiB more while the application was reading"
 
 
 def test_both_directions_at_once(probe: Server) -> None:

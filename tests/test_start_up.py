@@ -26,6 +26,24 @@ from harness.waiting import until
 HERE = Target(backend="epoll")
 
 
+STARTED: list[Server] = []
+
+
+def serve(app: str, *options: str, address: str | None = None) -> Server:
+    """Start a server; it is ended with the test."""
+    STARTED.append(Server(HERE, app, *options, address=address))
+    return STARTED[-1]
+
+
+@pytest.fixture(autouse=True)
+def _nothing_stays() -> Iterator[None]:
+    yield
+    while STARTED:
+        server = STARTED.pop()
+        server.kill()
+        assert server.bad_output() == []
+
+
 @pytest.fixture(autouse=True)
 def _only_m0serve(request: pytest.FixtureRequest) -> None:
     if request.config.getoption("--against") != "m0serve":
@@ -203,13 +221,13 @@ def test_app_dir(tmp_path: Path) -> None:
 
 def test_a_factory_and_a_default_attribute() -> None:
     for arguments in (["--factory", "awkward_app:make"], ["probe"]):
-        server = Server(HERE, arguments[-1], *arguments[:-1])
+        server = serve(arguments[-1], *arguments[:-1])
         assert server.get("/hello").status == 200
         assert server.stop() == 0
 
 
 def test_the_demo_is_served_without_an_app() -> None:
-    server = Server(HERE, "--log-level=info")
+    server = serve("--log-level=info")
     page = server.get("/")
     assert page.status == 200
     assert b"<html" in page.body
@@ -236,7 +254,7 @@ def test_an_address_that_is_not_ours_is_one_sentence() -> None:
 def test_ipv6() -> None:
     if not Path("/proc/net/if_inet6").read_text():
         pytest.skip("this machine has no IPv6")
-    server = Server(HERE, "probe:app", "--host", "::1")
+    server = serve("probe:app", "--host", "::1")
     assert isinstance(server.address, tuple)
     assert server.address[0] == "::1"
     with server.connect() as client:
@@ -247,7 +265,7 @@ def test_ipv6() -> None:
 
 
 def test_all_addresses() -> None:
-    server = Server(HERE, "probe:app", "--host", "::")
+    server = serve("probe:app", "--host", "::")
     assert isinstance(server.address, tuple)
     for host in ("::1", "127.0.0.1"):
         with Client((host, server.address[1])) as client:
@@ -258,7 +276,7 @@ def test_all_addresses() -> None:
 
 def test_a_unix_socket(tmp_path: Path) -> None:
     path = tmp_path / "socket"
-    server = Server(HERE, "probe:app", "--uds", str(path), address=str(path))
+    server = serve("probe:app", "--uds", str(path), address=str(path))
     assert server.get("/hello").status == 200
     scope = server.get("/scope").json()["scope"]
     assert scope["server"] in ({"tuple": [str(path), None]}, None)
@@ -274,7 +292,7 @@ def test_a_stale_unix_socket_is_replaced(tmp_path: Path) -> None:
     stale = socket.socket(socket.AF_UNIX)
     stale.bind(str(path))
     stale.close()
-    server = Server(HERE, "probe:app", "--uds", str(path), address=str(path))
+    server = serve("probe:app", "--uds", str(path), address=str(path))
     assert server.get("/hello").status == 200
     assert server.stop() == 0
 

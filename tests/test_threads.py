@@ -48,7 +48,7 @@ def load(server: Server, target: str, connections: int, depth: int = 8) -> Itera
 
 @pytest.mark.uvloop
 def test_threads_are_there(probe: Server) -> None:
-    assert probe.get("/to-thread").json() == ["asyncio", "probe", "MainThread"]
+    assert probe.get("/to-thread").json() == [probe.target.loop, "probe", "MainThread"]
 
 
 @pytest.mark.uvloop
