@@ -80,7 +80,8 @@ def place(result: dict[str, Any]) -> str:
     return (
         f"{result['date'][:10]}, {facts['cpu']}, {facts['cpus']} CPUs, Linux {facts['kernel']}, Python {python}, "
         f"commit {facts['commit']}{' with local changes' if facts.get('changed') else ''}; {others}; "
-        f"{result['options']['rounds']} rounds of {result['options']['seconds']:g} s."
+        f"{result['options']['rounds']} rounds of {result['options']['seconds']:g} s, "
+        f"load average {facts.get('load_before', 0.0):.1f} before the start."
     )
 
 

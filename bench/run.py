@@ -19,6 +19,8 @@ from harness.scenarios import LOADS, Record, Setting, medians, plain
 from harness.special import SPECIAL
 
 BENCH = Path(__file__).resolve().parent
+BUSY = 0.7
+"""A load average above this means that something else wants the two CPUs."""
 NAMES = [*LOADS, *SPECIAL]
 PACKAGES = ["m0serve-rs", "uvicorn", "uvloop", "httptools", "granian", "fastpysgi", "fastapi", "pydantic", "starlette"]
 
@@ -130,6 +132,8 @@ def main() -> int:
     setting = Setting(chosen.python, chosen.rounds, chosen.seconds, keep_arms, chosen.ceiling)
     facts, scenarios, summaries = machine(chosen.python), {}, {}
     print(f"{facts['cpu']}, {facts['cpus']} CPUs, Linux {facts['kernel']}, Python {facts['versions'].get('python')}")
+    if facts["load_before"] > BUSY:
+        print(f"note: the machine is busy (load {facts['load_before']:.1f}): these figures are not for quoting")
     for name in names:
         print(f"\n{name}")
         scenarios[name] = SPECIAL[name](setting) if name in SPECIAL else plain(setting, name)
