@@ -8,7 +8,7 @@ use super::buffers::Buffers;
 use super::conn::Out;
 use super::outer::Outer;
 use super::ring::Ring;
-use super::{HELD, Listening, MAX_COMPLETIONS, Uring, gone};
+use super::{HELD, Listening, MAX_COMPLETIONS, MAX_REAPED, Uring, gone};
 use crate::backend::{Backend, Chunk, Completion, Interest, Kind, ListenerId, SendBuf, Token};
 use crate::listener::Listener;
 use crate::readiness::Poller;
@@ -123,7 +123,14 @@ impl Backend for Uring {
 
     fn submit(&mut self) -> io::Result<()> {
         self.arm_for_wait();
-        self.ring().map_or_else(|| Err(gone()), Ring::submit)
+        let (outer, full) = (self.outer.is_some(), self.reaped.len() >= MAX_REAPED);
+        let ring = self.ring.as_mut().ok_or_else(gone)?;
+        ring.submit()?;
+        if outer && !full {
+            // Its edge may have been told of already: the outer loop must see it from `is_ready`.
+            ring.reap(&mut self.reaped);
+        }
+        Ok(())
     }
 
     fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {

@@ -38,7 +38,9 @@ impl Uring {
             return;
         }
         let fd = types::Fd(conn.fd());
-        if conn.receiving && !conn.ended {
+        // While something is held nothing more is asked for: a peer that is faster than its reader would add to it each
+        // time the connection is resumed, without end (R7).
+        if conn.receiving && !conn.ended && conn.held.is_none() {
             conn.in_flight |= bit::RECV;
             conn.cancelling = false;
             // SAFETY: a multishot receive writes to provided buffers only, which live as long as the ring; the socket
@@ -227,6 +229,7 @@ impl Uring {
         if let Some(piece) = held.pieces.pop_front() {
             if held.pieces.is_empty() && !held.eof {
                 conn.held = None;
+                self.fresh.push(token); // receives again from the next wait on, unless it is paused until then
             }
             self.held_bytes -= piece.len();
             let len = u32::try_from(piece.len()).expect("a piece was one receive buffer");

@@ -2,6 +2,8 @@
 
 use std::io::{Read, Write};
 use std::net::Shutdown;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::contract;
@@ -238,5 +240,42 @@ contract! {
         client.shutdown(Shutdown::Write).unwrap();
         rig.until_ended(token);
         assert!(matches!(rig.seen(token).ended, Some(Ok(()))));
+    }
+
+    /// What a paused connection had to hold once grew with every resume while its peer was the faster one.
+    fn a_fast_sender_does_not_run_ahead_of_a_reader_that_pauses(rig) {
+        const TOTAL: usize = 96 << 20;
+        let (mut client, token) = rig.connect();
+        let sent = Arc::new(AtomicUsize::new(0));
+        let writer = std::thread::spawn({
+            let sent = sent.clone();
+            move || {
+                let piece = vec![b'x'; 256 << 10];
+                for _ in 0..TOTAL / piece.len() {
+                    client.write_all(&piece).unwrap();
+                    sent.fetch_add(piece.len(), Ordering::Relaxed);
+                }
+                client
+            }
+        });
+        // What the kernel holds, what the backend may hold, and some for what is on its way.
+        let most = largest_buffer("tcp_rmem") + largest_buffer("tcp_wmem") + (24 << 20);
+        let mut received = 0;
+        while received < TOTAL {
+            rig.backend.receive(token);
+            rig.backend.wait(Some(Duration::from_secs(5))).unwrap();
+            while let Some(completion) = rig.backend.next() {
+                let m0_platform::Completion::Received { chunk, .. } = completion else { continue };
+                received += chunk.len();
+                rig.backend.recycle(chunk);
+                // A reader that takes one piece and thinks about it.
+                rig.backend.pause_receive(token);
+            }
+            let ahead = sent.load(Ordering::Relaxed).saturating_sub(received);
+            assert!(ahead < most, "{ahead} bytes ahead of the reader, at most {most} expected");
+        }
+        drop(writer.join().unwrap());
+        rig.receive(token);
+        rig.until_ended(token);
     }
 }
