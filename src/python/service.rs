@@ -181,6 +181,7 @@ impl Service {
         if !own {
             let drive = py.import("m0serve._foreign")?.getattr("Foreign")?;
             let made = drive.call1((event_loop, self.driver.clone_ref(py)))?;
+            self.host.get().set_nudge(made.getattr("nudge")?.unbind());
             let _ = self.foreign_loop.set(made.unbind());
         }
         Ok(self.ready_line(bound))

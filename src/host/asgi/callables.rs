@@ -150,8 +150,7 @@ impl Exchange {
         // The response is complete: a `receive` that waits (for a disconnect) is told so.
         let receivers = if more { Vec::new() } else { state.take_receivers() };
         drop(state);
-        shared.said(more || !open)?;
-        drop(shared);
+        host.said(py, shared, more || !open)?;
         for future in receivers {
             super::wake(future.bind(py))?;
         }
@@ -194,7 +193,7 @@ impl Exchange {
         let mut shared = host.shared.get()?;
         state.push_file(file.into(), len, &mut shared.link);
         drop(state);
-        shared.said(true)?;
+        host.said(py, shared, true)?;
         Ok(true)
     }
 }
@@ -327,7 +326,7 @@ impl Pending {
             let mut shared = host.shared.get()?;
             let (message, asked) = exchange.state.get()?.next_message(&mut shared.link);
             if asked {
-                shared.said(true)?;
+                host.said(py, shared, true)?;
             }
             message
         };

@@ -10,6 +10,7 @@ mod runtime;
 mod scope;
 mod tasks;
 
+use std::cell::RefMut;
 use std::sync::OnceLock;
 use std::time::Duration;
 
@@ -68,6 +69,15 @@ impl Shared {
         now.since(*self.unflushed.get_or_insert(now)) >= FLUSH_AFTER
     }
 
+    /// Whether something was left to a turn that a loop which is not ours knows nothing of.
+    fn wants_turn(&mut self) -> bool {
+        let ready = match &self.link {
+            Link::Direct(direct) => direct.engine.is_ready(),
+            Link::Ring(_) => false, // the loop thread sees to itself
+        };
+        self.turns == 0 && (ready || self.link.has_jobs() || self.link.needs_flush())
+    }
+
     /// What was pushed leaves.
     pub fn flush(&mut self) -> PyResult<()> {
         self.unflushed = None;
@@ -82,6 +92,8 @@ pub struct Host {
     /// What changes.
     pub shared: ThreadBound<Shared>,
     runtime: OnceLock<Runtime>,
+    /// Asks a loop that is not ours for a turn.
+    nudge: OnceLock<Py<PyAny>>,
     ready: Py<Ready>,
     log: Logger,
 }
@@ -103,6 +115,7 @@ impl Host {
         Ok(Host {
             shared: ThreadBound::new(shared),
             runtime: OnceLock::new(),
+            nudge: OnceLock::new(),
             ready: Py::new(py, Ready)?,
             log,
         })
@@ -114,6 +127,23 @@ impl Host {
         self.runtime
             .set(runtime)
             .map_err(|_| PyRuntimeError::new_err("the server has been started already"))
+    }
+
+    /// Says how to ask for a turn, where the loop is not ours: nothing else looks at what was pushed between two turns.
+    pub fn set_nudge(&self, nudge: Py<PyAny>) {
+        assert!(self.nudge.set(nudge).is_ok(), "one loop drives a host");
+    }
+
+    /// Lets what was pushed leave (see [`Shared::said`]), and asks for a turn where that has left something to do.
+    fn said(&self, py: Python<'_>, mut shared: RefMut<'_, Shared>, now: bool) -> PyResult<()> {
+        shared.said(now)?;
+        match self.nudge.get() {
+            Some(nudge) if shared.wants_turn() => {
+                drop(shared);
+                nudge.bind(py).call0().map(drop)
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Loop and application.
@@ -210,7 +240,7 @@ impl Host {
             let mut state = exchange.get().state.get()?;
             change(&mut state, &mut shared.link);
             if shared.link.needs_flush() {
-                shared.said(false)?;
+                self.said(py, shared, false)?;
             }
             (state.take_receivers(), state.take_senders())
         };
@@ -233,7 +263,7 @@ impl Host {
     }
 
     /// Says that the host holds nothing of the exchange any more (R4).
-    fn release(&self, id: ExchangeId) -> PyResult<()> {
+    fn release(&self, py: Python<'_>, id: ExchangeId) -> PyResult<()> {
         let released = {
             let mut shared = self.shared.get()?;
             let Some(slot) = shared.table.get_mut(id.index as usize) else {
@@ -241,7 +271,7 @@ impl Host {
             };
             let released = slot.take();
             shared.link.push(Frame::Released(id));
-            shared.said(false)?;
+            self.said(py, shared, false)?;
             released
         };
         drop(released); // may run finalizers of the application

@@ -95,7 +95,7 @@ fn returned(exchange: &Bound<'_, Exchange>) -> PyResult<()> {
         abort(exchange, &mut *host.shared.get()?)?;
     }
     close(exchange)?;
-    host.release(id)
+    host.release(exchange.py(), id)
 }
 
 /// The application raised: reported once, and the response (if it is not complete) is given up.
@@ -117,7 +117,7 @@ fn failed(exchange: &Bound<'_, Exchange>, error: &PyErr) -> PyResult<()> {
     }
     abort(exchange, &mut *host.shared.get()?)?;
     close(exchange)?;
-    host.release(id)
+    host.release(exchange.py(), id)
 }
 
 fn abort(exchange: &Bound<'_, Exchange>, shared: &mut Shared) -> PyResult<()> {
