@@ -67,7 +67,7 @@ impl Exchange {
         super::tasks::finish(slf, task)
     }
 
-    /// Runs an awaitable that is no coroutine; see `tasks.rs`.
+    /// For somebody who prints what `send` and `receive` belong to.
     fn __repr__(&self) -> PyResult<String> {
         Ok(format!("<m0serve exchange {}>", self.state.get()?.name))
     }
