@@ -205,10 +205,13 @@ fn full_rings_both_ways_lose_nothing_and_do_not_deadlock() {
                 ids.push(request.id);
                 pump.seen += 1;
             }
-            Job::BodyAborted(id, Why::PeerFinished) => assert!(ids.contains(&id), "after its request (R2)"),
+            Job::BodyAborted(id, Why::PeerFinished) => {
+                assert!(ids.contains(&id), "after its request (R2)");
+                pump.seen += 1;
+            }
             other => panic!("no place for {other:?}"),
         },
-        |pump| pump.seen == CLIENTS,
+        |pump| pump.seen == 2 * CLIENTS,
     );
     assert_eq!(ids.len() as u64, CLIENTS, "each once");
     for id in ids {
@@ -228,6 +231,15 @@ fn full_rings_both_ways_lose_nothing_and_do_not_deadlock() {
 }
 
 /// The loop once parked before it noticed that nothing was left to wait for.
+#[test]
+fn a_drain_of_an_empty_server_is_over_at_once() {
+    let mut pump = Pump::start(false);
+    pump.say(Frame::Stop(Stop::Drain)); // no connection, no deadline: nothing else would end the loop's wait
+    pump.until("the drain", echo, |pump| pump.stopped == 1);
+    pump.say(Frame::Stop(Stop::Now));
+    assert!(pump.ends().is_empty());
+}
+
 #[test]
 fn a_drain_of_an_idle_server_is_over_at_once_and_the_thread_ends_at_once() {
     let mut pump = Pump::start(false);

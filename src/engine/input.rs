@@ -235,9 +235,8 @@ impl Core {
                 return;
             }
             match conn.phase {
-                Phase::Closed => {}
+                Phase::Closed | Phase::Flush { .. } => {}
                 Phase::Linger => core.kill(conn, Why::PeerGone),
-                Phase::Flush { .. } => conn.phase = Phase::Flush { linger: false },
                 Phase::Open => core.after_decode(conn),
             }
         });

@@ -51,9 +51,6 @@ impl Core {
             exchange.expect = Expect::Sent;
             conn.output.tail(&mut self.pool).extend_from_slice(http1::CONTINUE);
         }
-        if !conn.pending.is_empty() {
-            self.again.push(conn.token);
-        }
     }
 
     fn head(&mut self, conn: &mut Conn, id: ExchangeId, head: &ResponseHead) {
