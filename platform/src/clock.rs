@@ -153,7 +153,10 @@ mod tests {
         let clone = clock.clone();
         assert_eq!((clock.now().nanos(), clone.unix_seconds()), (0, MANUAL_ORIGIN));
         hand.advance(Duration::from_millis(1500));
-        assert_eq!((clone.now().nanos(), clone.unix_seconds()), (1_500_000_000, MANUAL_ORIGIN + 1));
+        assert_eq!(
+            (clone.now().nanos(), clone.unix_seconds()),
+            (1_500_000_000, MANUAL_ORIGIN + 1)
+        );
     }
 
     #[test]
