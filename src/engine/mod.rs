@@ -37,6 +37,8 @@ use crate::log::Logger;
 const LINGER_TIME: Duration = Duration::from_secs(2);
 /// How long the rest of a request that is answered already is awaited, at most.
 const DISCARD_TIME: Duration = Duration::from_secs(5);
+/// Jobs that may wait for the host before no further connection is accepted.
+const BACKLOG: usize = 4096;
 /// Accepting that failed for want of descriptors is tried again after this, or when a connection closes.
 const ACCEPT_RETRY: Duration = Duration::from_secs(1);
 
@@ -47,6 +49,8 @@ pub struct Engine {
     listeners: Vec<ListenerId>,
     /// Accepting is paused for want of descriptors until then.
     accept_again: Option<Instant>,
+    /// Accepting is paused because the host does not take its jobs.
+    backlogged: bool,
     /// The host has been told that the drain is over.
     stopped_said: bool,
     due: Vec<(Token, u64)>,
@@ -62,6 +66,7 @@ impl Engine {
             core: Core::new(settings, clock, log),
             listeners: Vec::new(),
             accept_again: None,
+            backlogged: false,
             stopped_said: false,
             due: Vec::new(),
             published: Arc::new(SharedStats::default()),
@@ -185,12 +190,29 @@ impl Engine {
         }
         self.expire();
         self.flush();
+        self.mind_backlog();
         self.published.store(&self.stats());
     }
 
     /// The next thing to tell the host.
     pub fn pop_job(&mut self) -> Option<Job> {
-        self.core.jobs.pop_front()
+        let job = self.core.jobs.pop_front();
+        if self.backlogged && self.core.jobs.len() < BACKLOG / 2 {
+            self.backlogged = false;
+            self.resume_accept();
+        }
+        job
+    }
+
+    /// Accepts no more while this many jobs wait: a host that is stuck bounds what it is told by the connections that are
+    /// open, but clients that come, ask and go would add to it without end (R7).
+    fn mind_backlog(&mut self) {
+        if !self.backlogged && self.core.jobs.len() >= BACKLOG {
+            self.backlogged = true;
+            for listener in &self.listeners {
+                self.backend.pause_accept(*listener);
+            }
+        }
     }
 
     /// Puts back a job that had no room, to be the next again.
@@ -277,7 +299,7 @@ impl Engine {
     }
 
     fn resume_accept(&mut self) {
-        if !self.core.draining {
+        if !self.core.draining && !self.backlogged && self.accept_again.is_none() {
             for listener in &self.listeners {
                 self.backend.resume_accept(*listener);
             }

@@ -254,7 +254,11 @@ impl Service {
                 Link::Direct(direct) => direct.engine.shutdown(),
                 link @ Link::Ring(_) => {
                     link.push(Frame::Stop(Stop::Now));
-                    link.flush()?;
+                    // The loop thread never waits for us, so a full ring has room before long.
+                    while link.needs_flush() {
+                        link.flush()?;
+                        m0_platform::thread::yield_now();
+                    }
                 }
             }
             if let Some(foreign) = &mut shared.foreign {

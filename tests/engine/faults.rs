@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use m0serve::engine::Settings;
+use m0serve::handoff::{Frame, Job};
 
 use crate::rig::{Rig, answered, get, settings};
 use crate::script::End;
@@ -106,5 +107,37 @@ fn counters_count() {
     let stats = rig.stats();
     assert_eq!((stats.accepted, stats.connections), (1, 1));
     assert_eq!((stats.requests, stats.responses, stats.refused), (2, 2, 1));
+    rig.over();
+}
+
+/// A host that was stuck once let clients that came, asked and went pile up jobs without end.
+#[test]
+fn a_host_that_takes_no_jobs_stops_accepting_until_it_does() {
+    let mut rig = Rig::new(settings());
+    let mut came = 0;
+    while rig.net.accepting().0 {
+        assert!(came < 10_000, "{} jobs wait", rig.engine.jobs());
+        let client = rig.net.connect();
+        came += 1;
+        for step in 0..3 {
+            match step {
+                0 => {}
+                1 => rig.net.send(client, get("/").as_bytes()),
+                _ => rig.net.end(client, End::Reset),
+            }
+            rig.engine.flush();
+            rig.engine.wait(Some(Duration::ZERO)).expect("a scripted wait");
+            rig.engine.pass(|_, _| {});
+        }
+    }
+    assert!(came >= 2_000, "paused after {came} clients");
+    // The host comes back to life.
+    rig.settle();
+    assert!(rig.net.accepting().0);
+    while let Some(job) = rig.jobs.pop_front() {
+        if let Job::Request(request) = job {
+            rig.push(Frame::Released(request.id));
+        }
+    }
     rig.over();
 }
