@@ -34,7 +34,7 @@ impl Trust {
                 _ => {}
             }
         }
-        let scheme = match scheme.map(str::to_ascii_lowercase).as_deref() {
+        let scheme = match scheme.map(|scheme| scheme.to_ascii_lowercase()).as_deref() {
             Some("https" | "wss") => Some("https"),
             Some("http" | "ws") => Some("http"),
             _ => None,
@@ -47,20 +47,21 @@ impl Trust {
 }
 
 /// The rightmost address that is not a trusted proxy's: everything left of it may have been invented by the client.
-fn client(trusted: &Trusted, chain: &[&str]) -> Option<String> {
+fn client(trusted: &Trusted, chain: &[String]) -> Option<String> {
     if trusted.everybody() {
         return chain.first().map(|item| host(item).to_owned());
     }
-    let known = |item: &&str| host(item).parse().is_ok_and(|address| trusted.contains(Some(address)));
+    let known = |item: &String| host(item).parse().is_ok_and(|address| trusted.contains(Some(address)));
     let found = chain.iter().rev().find(|item| !known(item)).or(chain.first())?;
     Some(host(found).to_owned())
 }
 
-fn items(value: &[u8]) -> impl DoubleEndedIterator<Item = &str> {
-    std::str::from_utf8(value)
-        .unwrap_or("")
-        .split(',')
-        .map(str::trim)
+/// The items of a list. One that is not text must not hide the others: the client wrote the first ones, as it liked, and
+/// the proxy only added to them.
+fn items(value: &[u8]) -> impl DoubleEndedIterator<Item = String> {
+    value
+        .split(|byte| *byte == b',')
+        .map(|item| String::from_utf8_lossy(item.trim_ascii()).into_owned())
         .filter(|item| !item.is_empty())
 }
 
@@ -72,5 +73,37 @@ fn host(item: &str) -> &str {
     match item.split_once(':') {
         Some((host, port)) if !port.contains(':') => host,
         _ => item,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Trusted, client, items};
+
+    fn found(trusted: &str, field: &[u8]) -> Option<String> {
+        let chain: Vec<String> = items(field).collect();
+        client(&Trusted::parse(trusted).expect("a good list"), &chain)
+    }
+
+    #[test]
+    fn the_rightmost_untrusted_address_is_the_client() {
+        let local = "127.0.0.1,::1,10.0.0.0/8";
+        for (field, expected) in [
+            (&b"192.0.2.7"[..], "192.0.2.7"),
+            (b"6.6.6.6, 192.0.2.7", "192.0.2.7"),
+            (b"6.6.6.6,192.0.2.7 ,10.1.2.3,\t::1,", "192.0.2.7"),
+            (b"6.6.6.6, 192.0.2.7:80, 10.1.2.3:4711, [::1]:9", "192.0.2.7"),
+            (b"6.6.6.6, [2001:db8::7]:80", "2001:db8::7"),
+            (b"6.6.6.6, ::ffff:10.1.2.3", "6.6.6.6"),
+            (b"10.0.0.1, 127.0.0.1", "10.0.0.1"),
+            (b"6.6.6.6, unknown", "unknown"),
+            (b"\xff\xfe, 192.0.2.7", "192.0.2.7"),
+        ] {
+            assert_eq!(found(local, field).as_deref(), Some(expected), "{field:?}");
+        }
+        assert_eq!(found("*", b"192.0.2.7, 6.6.6.6").as_deref(), Some("192.0.2.7"));
+        for nothing in [&b""[..], b" , ,"] {
+            assert_eq!(found(local, nothing), None);
+        }
     }
 }
