@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::AsFd;
 
-use io_uring::{cqueue, opcode, types};
+use io_uring::{cqueue, opcode, squeue, types};
 
 use super::buffers::{Buffers, GROUP};
 use super::conn::{Held, bit};
@@ -33,6 +33,7 @@ impl Uring {
 
     /// Arms what the connection's state asks for: a receive while it is wanted, else a watch for a broken connection.
     pub(super) fn settle_receive(&mut self, token: Token) {
+        let much_is_held = self.held_bytes >= MAX_HELD;
         let Some(conn) = self.live(token) else { return };
         if conn.ended && conn.held.is_none() || conn.starved || conn.has(bit::RECV) {
             return;
@@ -43,9 +44,18 @@ impl Uring {
         if conn.receiving && !conn.ended && conn.held.is_none() {
             conn.in_flight |= bit::RECV;
             conn.cancelling = false;
-            // SAFETY: a multishot receive writes to provided buffers only, which live as long as the ring; the socket
-            // is closed only after the last completion.
-            unsafe { self.push(Op::Receive, token, opcode::RecvMulti::new(fd, GROUP).build()) };
+            let entry = if much_is_held {
+                // One buffer at a time: what a multishot receive delivers between a pause and its cancel is held too.
+                opcode::Recv::new(fd, std::ptr::null_mut(), 0)
+                    .buf_group(GROUP)
+                    .build()
+                    .flags(squeue::Flags::BUFFER_SELECT)
+            } else {
+                opcode::RecvMulti::new(fd, GROUP).build()
+            };
+            // SAFETY: it writes to provided buffers only, which live as long as the ring; the socket is closed only
+            // after the last completion.
+            unsafe { self.push(Op::Receive, token, entry) };
         } else if !conn.has(bit::BROKEN) {
             conn.in_flight |= bit::BROKEN;
             let wanted = (libc::POLLERR | libc::POLLHUP).cast_unsigned().into();
