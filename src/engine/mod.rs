@@ -41,6 +41,10 @@ const DISCARD_TIME: Duration = Duration::from_secs(5);
 const BACKLOG: usize = 4096;
 /// Accepting that failed for want of descriptors is tried again after this, or when a connection closes.
 const ACCEPT_RETRY: Duration = Duration::from_secs(1);
+/// A pass that comes so long after the one before may find time-outs that are over while their bytes wait in the socket.
+const AWAY: Duration = Duration::from_millis(200);
+/// Passes in a row that put deadlines off for that reason, at most.
+const CATCH_UP: u32 = 64;
 
 /// An event loop's state: a backend, and what is served over it.
 pub struct Engine {
@@ -53,6 +57,10 @@ pub struct Engine {
     backlogged: bool,
     /// The host has been told that the drain is over.
     stopped_said: bool,
+    /// The last pass.
+    passed: Instant,
+    /// Passes that may still put deadlines off, since there was none for a while.
+    behind: u32,
     due: Vec<(Token, u64)>,
     published: Arc<SharedStats>,
 }
@@ -61,13 +69,16 @@ impl Engine {
     /// An engine over a backend, with nothing open.
     #[must_use]
     pub fn new(backend: Box<dyn Backend>, settings: Settings, clock: Clock, log: Logger) -> Self {
+        let core = Core::new(settings, clock, log);
         Engine {
             backend,
-            core: Core::new(settings, clock, log),
+            passed: core.now,
+            core,
             listeners: Vec::new(),
             accept_again: None,
             backlogged: false,
             stopped_said: false,
+            behind: 0,
             due: Vec::new(),
             published: Arc::new(SharedStats::default()),
         }
@@ -182,13 +193,23 @@ impl Engine {
     /// Turns what the last wait gathered into jobs. Calls `foreign` for each foreign descriptor that is ready.
     pub fn pass(&mut self, mut foreign: impl FnMut(std::os::fd::RawFd, m0_platform::Interest)) {
         self.look_at_clock();
+        let was_away = self.core.now.since(self.passed) >= AWAY;
+        self.passed = self.core.now;
+        self.behind = if was_away { CATCH_UP } else { self.behind };
+        let mut found = false;
         while let Some(completion) = self.backend.next() {
+            found = true;
             match completion {
                 Completion::Foreign { fd, ready } => foreign(fd, ready),
                 other => self.complete(other),
             }
         }
-        self.expire();
+        // After the application has kept the loop, what came meanwhile is worth more than a clock that went on: deadlines
+        // are looked at when nothing more is found. One pass does not find everything (receive buffers run out).
+        self.behind = if found { self.behind.saturating_sub(1) } else { 0 };
+        if self.behind == 0 {
+            self.expire();
+        }
         self.flush();
         self.mind_backlog();
         self.published.store(&self.stats());
@@ -321,6 +342,8 @@ impl Engine {
                     return; // filed anew for an earlier tick meanwhile
                 }
                 conn.filed = NEVER;
+                // What this pass brought counts, also when it comes late because the application kept the loop.
+                core.rearm(conn);
                 let moved = std::mem::replace(&mut conn.progress, progress) != progress;
                 if conn.deadline > tick {
                     if conn.deadline != NEVER {
