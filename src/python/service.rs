@@ -208,6 +208,7 @@ impl Service {
     /// Closes every connection.
     fn stop_now(&self, py: Python<'_>) -> PyResult<()> {
         let mut shared = self.host.get().shared.get()?;
+        shared.closing = true;
         shared.link.push(Frame::Stop(Stop::Now));
         shared.flush()?;
         drop(shared);

@@ -178,8 +178,7 @@ impl Exchange {
             .get_item(intern!(py, "path"))?
             .ok_or_else(|| PyValueError::new_err("'http.response.pathsend' must have a \"path\""))?;
         let path: std::path::PathBuf = path.extract()?;
-        let file = std::fs::File::open(&path)?;
-        let len = file.metadata()?.len();
+        let (file, len) = open_file(&path)?;
         let host = self.host.get();
         let mut state = self.state.get()?;
         if !state.has_room() {
@@ -196,6 +195,29 @@ impl Exchange {
         host.said(py, shared, true)?;
         Ok(true)
     }
+}
+
+/// A file to be sent, and its length. What is no regular file has none (and opening a pipe would wait for a writer).
+fn open_file(path: &std::path::Path) -> PyResult<(std::fs::File, u64)> {
+    use std::os::unix::fs::OpenOptionsExt;
+    let named = |error: &std::io::Error| match error.raw_os_error() {
+        // OSError picks its subclass, and its text is as `open` would give it.
+        Some(errno) => {
+            let text = error.to_string();
+            let text = text.split(" (os error").next().unwrap_or_default().to_owned();
+            PyOSError::new_err((errno, text, path.to_path_buf()))
+        }
+        None => PyOSError::new_err(error.to_string()),
+    };
+    let mut options = std::fs::OpenOptions::new();
+    let file = options.read(true).custom_flags(libc::O_NONBLOCK).open(path);
+    let file = file.map_err(|error| named(&error))?;
+    let metadata = file.metadata().map_err(|error| named(&error))?;
+    if !metadata.is_file() {
+        let text = format!("'http.response.pathsend' of what is not a regular file: {}", path.display());
+        return Err(PyOSError::new_err(text));
+    }
+    Ok((file, metadata.len()))
 }
 
 fn gone_error() -> PyErr {

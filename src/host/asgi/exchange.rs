@@ -48,6 +48,8 @@ pub struct State {
     end_given: bool,
     /// Nothing more arrives: `receive` says so after what lies in `arrived`.
     input_over: bool,
+    /// `receive` has said so before the response was complete: that the application gives up is no fault of its own.
+    pub told_over: bool,
     /// The connection is gone (or the exchange released): `send` fails.
     pub gone: bool,
     /// Charged bytes the application took since the engine was last told.
@@ -106,6 +108,7 @@ impl State {
             body_end: request.body_complete,
             end_given: false,
             input_over: false,
+            told_over: false,
             gone: false,
             taken: 0,
             unasked: head.expect_continue && !request.body_complete,
@@ -151,25 +154,40 @@ impl State {
         if self.stage == Stage::Complete || (self.gone && self.arrived.is_empty()) {
             return (Some(Message::Disconnect), false);
         }
-        if let Some(bytes) = self.arrived.pop_front() {
-            let more = !(self.body_end && self.arrived.is_empty());
-            self.end_given |= !more;
-            let asked = self.took(&bytes, link);
-            return (Some(Message::Body(bytes, more)), asked);
+        if let Some(bytes) = self.take_arrived() {
+            self.end_given |= self.body_end;
+            let asked = self.ask_for_taken(link);
+            return (Some(Message::Body(bytes, !self.body_end)), asked);
         }
         if self.body_end && !self.end_given {
             self.end_given = true;
             return (Some(Message::Body(Bytes::new(), false)), false);
         }
         if self.input_over {
+            self.told_over = true;
             return (Some(Message::Disconnect), false);
         }
         (None, !self.end_given && self.ask(link))
     }
 
+    /// All that has arrived, as one piece: an application that is slower than its client must not pay for each packet.
+    fn take_arrived(&mut self) -> Option<Bytes> {
+        let first = self.arrived.pop_front()?;
+        self.taken += charge(first.len());
+        if self.arrived.is_empty() {
+            return Some(first);
+        }
+        let mut all = Vec::with_capacity(first.len() + self.arrived.iter().map(Bytes::len).sum::<usize>());
+        all.extend_from_slice(&first);
+        for piece in self.arrived.drain(..) {
+            self.taken += charge(piece.len());
+            all.extend_from_slice(&piece);
+        }
+        Some(Bytes::from(all))
+    }
+
     /// Gives the engine room for as much as the application took, when it has become worth a frame.
-    fn took(&mut self, bytes: &Bytes, link: &mut Link) -> bool {
-        self.taken += charge(bytes.len());
+    fn ask_for_taken(&mut self, link: &mut Link) -> bool {
         if self.body_end || self.taken < WINDOW / 2 {
             return false;
         }

@@ -47,6 +47,8 @@ pub struct Shared {
     unflushed: Option<Instant>,
     /// The engine said that the drain is over.
     pub stopped: bool,
+    /// Everything is being closed: what is cancelled has been named.
+    pub closing: bool,
     /// Futures that wait for that.
     pub drained: Vec<Py<PyAny>>,
     /// Turns in progress: more than one when an application nests its event loop.
@@ -108,6 +110,7 @@ impl Host {
             scopes: None,
             unflushed: None,
             stopped: false,
+            closing: false,
             drained: Vec::new(),
             turns: 0,
             clock: Clock::new(),

@@ -80,7 +80,7 @@ fn returned(exchange: &Bound<'_, Exchange>) -> PyResult<()> {
     let (id, complaint) = {
         let state = exchange.get().state.get()?;
         let complaint = match state.stage {
-            _ if state.gone || state.all_pushed() => None,
+            _ if state.gone || state.told_over || state.all_pushed() => None,
             Stage::Waiting => Some("ASGI callable returned without starting response."),
             // Complete but not all handed over: a large last body whose `send` was not awaited.
             Stage::Started | Stage::Complete => Some("ASGI callable returned without completing response."),
@@ -92,8 +92,8 @@ fn returned(exchange: &Bound<'_, Exchange>) -> PyResult<()> {
             "incomplete response",
             format_args!("{text} ({})", exchange.get().state.get()?.name),
         );
-        abort(exchange, &mut *host.shared.get()?)?;
     }
+    abort(exchange, &mut *host.shared.get()?)?;
     close(exchange)?;
     host.release(exchange.py(), id)
 }
@@ -102,17 +102,21 @@ fn returned(exchange: &Bound<'_, Exchange>) -> PyResult<()> {
 fn failed(exchange: &Bound<'_, Exchange>, error: &PyErr) -> PyResult<()> {
     let py = exchange.py();
     let host = exchange.get().host.get();
-    let (id, name, quiet) = {
+    let (id, name, cancelled, quiet) = {
         let state = exchange.get().state.get()?;
         let cancelled = error.is_instance(py, &py.import("asyncio")?.getattr("CancelledError")?);
-        let left = state.gone && error.is_instance_of::<pyo3::exceptions::PyOSError>(py);
-        (
-            state.id,
-            state.name.clone(),
-            cancelled || left || ends_the_loop(py, error),
-        )
+        let left = state.gone && (cancelled || error.is_instance_of::<pyo3::exceptions::PyOSError>(py));
+        let named = cancelled && (state.all_pushed() || host.shared.get()?.closing);
+        let quiet = left || named || ends_the_loop(py, error);
+        (state.id, state.name.clone(), cancelled, quiet)
     };
-    if !quiet {
+    if !quiet && cancelled {
+        // A traceback would lead to where it waited, which says nothing about who cancelled it.
+        host.log.error(
+            "incomplete response",
+            format_args!("The application's task was cancelled before its response was complete. ({name})"),
+        );
+    } else if !quiet {
         host.runtime().report(py, error, &name);
     }
     abort(exchange, &mut *host.shared.get()?)?;

@@ -1,0 +1,90 @@
+"""Handlers that once found a defect of the server; see test_regressions.py."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import sys
+import time
+from typing import Any
+from urllib.parse import parse_qs
+
+
+async def reply(send: Any, body: bytes) -> None:
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % len(body))]})
+    await send({"type": "http.response.body", "body": body})
+
+
+async def upload(query: dict[str, str], receive: Any, send: Any) -> None:
+    """Waits first, then reads; answers with the bytes and the messages that it took."""
+    await asyncio.sleep(float(query.get("wait", "0")))
+    size = count = 0
+    more = True
+    while more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            return
+        size, count, more = size + len(message["body"]), count + 1, message["more_body"]
+        await asyncio.sleep(0)
+    await reply(send, b"%d %d" % (size, count))
+
+
+async def download(query: dict[str, str], receive: Any, send: Any) -> None:
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    for _ in range(int(query["count"])):
+        await send({"type": "http.response.body", "body": bytes(1 << 20), "more_body": True})
+    await send({"type": "http.response.body"})
+
+
+async def block(query: dict[str, str], receive: Any, send: Any) -> None:
+    time.sleep(float(query["seconds"]))  # noqa: ASYNC251 - the point
+    await reply(send, b"blocked")
+
+
+async def path(query: dict[str, str], receive: Any, send: Any) -> None:
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.pathsend", "path": query["path"]})
+
+
+async def cancel_itself(query: dict[str, str], receive: Any, send: Any) -> None:
+    task = asyncio.current_task()
+    assert task is not None
+    task.cancel()
+    await asyncio.sleep(0)
+
+
+async def fork(query: dict[str, str], receive: Any, send: Any) -> None:
+    """Forks; the child leaves in the way that is asked for, and its exit code is the answer."""
+    child = os.fork()
+    if child == 0:
+        if query["how"] == "exit":
+            sys.exit(5)
+        return  # as if it were the server
+    deadline = time.monotonic() + 5
+    while time.monotonic() < deadline:
+        done, status = os.waitpid(child, os.WNOHANG)  # noqa: ASYNC222 - does not block
+        if done:
+            await reply(send, b"%d" % os.waitstatus_to_exitcode(status))
+            return
+        await asyncio.sleep(0.01)
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(child, 9)
+    os.waitpid(child, 0)  # noqa: ASYNC222 - it is dead
+    await reply(send, b"it did not end")
+
+
+async def stop_loop(query: dict[str, str], receive: Any, send: Any) -> None:
+    asyncio.get_running_loop().stop()
+    await reply(send, b"stopped")
+
+
+HANDLERS = {
+    f"/{handler.__name__}": handler for handler in (upload, download, block, path, cancel_itself, fork, stop_loop)
+}
+
+
+async def app(scope: dict[str, Any], receive: Any, send: Any) -> None:
+    assert scope["type"] == "http", "no lifespan"
+    query = {name: values[0] for name, values in parse_qs(scope["query_string"].decode()).items()}
+    await HANDLERS[scope["path"]](query, receive, send)

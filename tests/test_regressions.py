@@ -1,0 +1,100 @@
+"""What broke once, found by hostile clients and applications. Each test is named for what broke."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from harness.client import request
+from harness.server import Server, Servers
+
+MIB = 1024 * 1024
+
+
+@pytest.fixture
+def server(servers: Servers) -> Server:
+    return servers.get("regressions_app:app")
+
+
+@pytest.mark.uvloop
+def test_bodies_waited_for_the_timer_of_a_loop_that_is_not_ours(server: Server) -> None:
+    """What a handler did outside a turn was looked at once a second, or never."""
+    with server.connect() as client:
+        times = []
+        for _ in range(5):
+            began = time.monotonic()
+            assert len(client.get("/download?count=10").body) == 10 * MIB
+            times.append(time.monotonic() - began)
+        assert min(times) < 0.7, times
+        body = client.get("/upload", method="POST", body=bytes(20 * MIB)).body
+        assert int(body.split()[0]) == 20 * MIB
+
+
+@pytest.mark.beyond_uvicorn("has no such time-outs")
+@pytest.mark.parametrize("part", ["head", "body"])
+def test_a_busy_application_let_requests_time_out_that_had_arrived(start: Callable[..., Server], part: str) -> None:
+    server = start("regressions_app:app", "--header-timeout", "1", "--body-timeout", "1")
+    if part == "head":
+        first, second = b"GET /upload HTTP/1.1\r\nHo", b"st: x\r\n\r\n"
+    else:
+        first = b"POST /upload HTTP/1.1\r\nHost: x\r\nContent-Length: 200000\r\n\r\n" + bytes(1000)
+        second = bytes(199_000)
+    clients = [server.connect() for _ in range(100)]
+    for client in clients:
+        client.send(first)
+    with server.connect() as busy:
+        busy.send(request("/block?seconds=2.5"))
+        time.sleep(0.2)  # until it blocks; what comes before that is served as well
+        for client in clients:
+            client.send(second)
+        assert [client.response().status for client in clients] == [200] * 100
+        assert busy.response().body == b"blocked"
+    for client in clients:
+        client.close()
+
+
+@pytest.mark.beyond_uvicorn("has no pathsend")
+@pytest.mark.parametrize("kind", ["pipe", "folder", "device", "nothing"])
+def test_pathsend_of_a_pipe_stopped_the_server(server: Server, tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "it"
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "folder":
+        path.mkdir()
+    elif kind == "device":
+        path = Path("/dev/zero")
+    server.expected_tracebacks += ["is not a regular file", "No such file or directory"]
+    assert server.get(f"/path?path={path}").status == 500
+    assert server.get("/upload").status == 200
+
+
+def test_a_cut_upload_was_reported_as_the_applications_fault(start: Callable[..., Server]) -> None:
+    server = start("regressions_app:app")
+    with server.connect() as client:
+        client.send(b"POST /upload HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\nhalf")
+        client.finish()
+        client.to_end()
+    assert server.get("/upload").status == 200
+    assert "returned without" not in server.stderr
+
+
+@pytest.mark.beyond_uvicorn("prints a traceback")
+def test_a_request_that_was_cancelled_left_no_word(start: Callable[..., Server]) -> None:
+    server = start("regressions_app:app")
+    assert server.get("/cancel_itself").status == 500
+    server.line("task was cancelled before its response was complete. .GET /cancel_itself")
+
+
+def test_a_slow_reader_was_given_each_packet_alone(server: Server) -> None:
+    with server.connect() as client:
+        client.send(b"POST /upload?wait=0.5 HTTP/1.1\r\nHost: x\r\nContent-Length: 10000\r\n\r\n")
+        for _ in range(100):
+            client.send(bytes(100))
+            time.sleep(0.002)  # a packet of its own
+        size, messages = map(int, client.response().body.split())
+    assert size == 10_000
+    assert messages < 10
