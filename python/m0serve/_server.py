@@ -64,7 +64,7 @@ class Server:
 
     @property
     def address(self) -> str:
-        """Where the server listens: ``127.0.0.1:8000``, or the path of a UNIX socket; empty before it is bound."""
+        """Where the server listens: ``http://127.0.0.1:8000`` or ``unix:/run/app.sock``; empty before it is bound."""
         return self._service.address if self._service is not None else ""
 
     def resolved(self) -> dict[str, str]:
