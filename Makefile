@@ -15,7 +15,7 @@ help: ## list the targets
 serve: ## build and serve the demo application, or APP=module:attr with ARGS="extra flags"
 	@$(ROOT)/ci/serve.sh
 
-build: ## build the wheel for python3 into .build/wheels
+build: ## build the wheel for python3 into .build/dist
 	@$(ROOT)/ci/build.sh
 
 test: ## Rust tests, loom tests, then pytest under each interpreter present

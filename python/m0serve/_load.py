@@ -170,7 +170,8 @@ def _raised(what: str, error: BaseException) -> Exit:
     code = error.code if isinstance(error, SystemExit) and isinstance(error.code, int) and error.code else 1
     line = " ".join(str(error).split())
     told = f"{type(error).__name__}: {line}" if line else type(error).__name__
-    return Exit(code, f"{what} failed with {told}; fix the application")
+    fix = "install it for this interpreter" if isinstance(error, ModuleNotFoundError) else "fix the application"
+    return Exit(code, f"{what} failed with {told}; {fix}")
 
 
 def _fail(sentence: str) -> NoReturn:

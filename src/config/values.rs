@@ -79,6 +79,7 @@ pub enum LogLevel {
     /// The server cannot do what it is for.
     Error,
     /// Something was dropped or refused against expectation (R12).
+    #[value(alias = "warning")]
     Warn,
     /// What an operator wants to know once.
     Info,

@@ -151,6 +151,14 @@ impl Core {
         let exchange = conn.exchange.and_then(|id| self.exchanges.get(id));
         let response = exchange.map_or(Response::NotStarted, |exchange| exchange.response);
         self.stats.refused += 1;
+        match conn.peer {
+            Some(peer) => self
+                .log
+                .warn("refused", format_args!("refused {peer} with {status}: {text}")),
+            None => self
+                .log
+                .warn("refused", format_args!("refused a client with {status}: {text}")),
+        }
         self.detach(conn, why);
         if response == Response::NotStarted {
             self.write_refusal(conn, status, text);

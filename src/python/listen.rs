@@ -84,7 +84,10 @@ fn bind_tcp(host: &str, port: u16) -> io::Result<Bound> {
         .and_then(|mut all| all.next().ok_or_else(|| io::Error::other("the name has no address")))
         .map_err(|error| explain(&error, &what, "give an address of this machine with --host"))?;
     let fix = "stop what listens there, or choose another with --host and --port";
-    let socket = tcp_socket(address).map_err(|error| explain(&error, &what, fix))?;
+    let socket = tcp_socket(address).map_err(|error| match error.kind() {
+        io::ErrorKind::AddrNotAvailable => explain(&error, &what, "give an address of this machine with --host"),
+        _ => explain(&error, &what, fix),
+    })?;
     let local = socket.local_addr()?.as_socket().unwrap_or(address);
     Ok(Bound::new(socket, format!("http://{local}"), None))
 }
