@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from harness.client import request
-from harness.server import Server, Servers
+from harness.client import Client, request
+from harness.server import Process, Server, Servers, Target
 from harness.waiting import until
 
 Start = Callable[..., Server]
@@ -231,3 +231,52 @@ def test_the_interpreter_is_not_finalized_under_a_running_view(start: Start) -> 
     assert "/view" in server.stderr
     assert "atexit ran" not in server.stderr
     assert "Fatal Python error" not in server.stderr
+
+
+# --- R9, and no state of the process ---------------------------------------------------------------------------
+
+
+@pytest.mark.uvloop
+@pytest.mark.beyond_uvicorn("has no such interface")
+def test_servers_one_after_another_leave_nothing_behind(target: Target) -> None:
+    """What eight servers held is given back (up to seven threads more are the application's pool)."""
+    process = Process([sys.executable, "gaps_rounds.py", target.model, target.backend, target.loop])
+    try:
+        assert process.wait(40) == 0, process.stdout + process.stderr
+    finally:
+        process.kill()
+
+
+# --- the options nobody else asks about ------------------------------------------------------------------------
+
+
+@pytest.mark.beyond_uvicorn("its own form")
+def test_the_access_log_has_one_line_for_each_request(start: Start) -> None:
+    server = start("probe:app", "--access-log")
+    with server.connect() as client:
+        client.send(request("/hello?x=1") + request("/nowhere", method="POST", body=b"x"))
+        assert [client.response().status, client.response().status] == [200, 404]
+    assert server.stop() == 0
+    lines = [line for line in (server.stderr + server.stdout).splitlines() if '"GET ' in line or '"POST ' in line]
+    assert len(lines) == 2, lines
+    assert '"GET /hello?x=1 HTTP/1.1" 200' in lines[0]
+    assert '"POST /nowhere HTTP/1.1" 404' in lines[1]
+
+
+@pytest.mark.beyond_uvicorn("has no demo")
+def test_the_demo_shows_what_was_resolved_and_counts(target: Target) -> None:
+    process = Process([*target.command(), "--port", "0"])
+    try:
+        port = int(process.line(r"ready on http://127\.0\.0\.1:(\d+)")[1])
+        with Client(("127.0.0.1", port)) as client:
+            first, second = client.get("/json").json(), client.get("/json").json()
+            assert (first["backend"], first["model"], first["loop"]) == (target.backend, target.model, target.loop)
+            assert second["requests"] == first["requests"] + 1
+            page = client.get("/").body.decode()
+            for shown in (target.backend, target.model, first["interpreter"], str(first["requests"] + 2)):
+                assert shown in page, shown
+            assert "{{" not in page
+        process.signal(signal.SIGTERM)
+        assert process.wait() == 0
+    finally:
+        process.kill()

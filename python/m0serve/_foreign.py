@@ -27,6 +27,11 @@ class Foreign:
             self._again = True
             self._loop.call_soon(self._come_back)
 
+    def close(self) -> None:
+        """Lets go of the driver, which holds this object (R9). The loop is closed: nothing is called any more."""
+        self._again = True
+        del self._driver
+
     def _come_back(self) -> None:
         self._again = False
         self._tick()

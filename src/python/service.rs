@@ -277,6 +277,10 @@ impl Service {
         if let Some(bound) = self.bound.get() {
             listen::clean_up(bound);
         }
+        self.driver.get().close()?;
+        if let Some(foreign) = self.foreign_loop.get() {
+            foreign.bind(py).call_method0("close")?;
+        }
         self.log.tick(true);
         Ok(())
     }
