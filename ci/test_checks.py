@@ -49,6 +49,20 @@ class Style(unittest.TestCase):
         text = "//! x\ntrait T {\n    fn a(\n        &self,\n    );\n    fn b(&self);\n    fn c() {}\n}\n"
         self.assertEqual(style.functions(text.splitlines()), [])
 
+    def test_the_core_takes_what_a_simulator_must_own_from_the_platform(self) -> None:
+        inside, outside = style.ROOT / "src/engine/x.rs", style.ROOT / "src/log.rs"
+        for line in (
+            "use std::sync::atomic::AtomicBool;",
+            "use std::sync::{Arc, Mutex};",
+            "let (a, b) = std::sync::mpsc::channel();",
+            "use std::net::{SocketAddr, TcpStream};",
+            "use std::os::unix::net::UnixStream;",
+        ):
+            self.assertEqual(len(style.check_rust(inside, f"//! x\n{line}\n")[0]), 1, line)
+            self.assertEqual(style.check_rust(outside, f"//! x\n{line}\n")[0], [], line)
+        for line in ("use std::sync::{Arc, OnceLock};", "use std::net::SocketAddr;", "use m0_platform::sync::Mutex;"):
+            self.assertEqual(style.check_rust(inside, f"//! x\n{line}\n")[0], [], line)
+
     def test_put_off_words(self) -> None:
         for word in ("todo!()", "unimplemented!()", "dbg!(x)", "// " + "TO" + "DO later"):
             self.assertTrue(style.PUT_OFF.search(word), word)
