@@ -53,6 +53,8 @@ pub struct Engine {
     listeners: Vec<ListenerId>,
     /// Accepting is paused for want of descriptors until then.
     accept_again: Option<Instant>,
+    /// That has been said, and nothing was accepted since.
+    short_said: bool,
     /// Accepting is paused because the host does not take its jobs.
     backlogged: bool,
     /// The host has been told that the drain is over.
@@ -76,6 +78,7 @@ impl Engine {
             core,
             listeners: Vec::new(),
             accept_again: None,
+            short_said: false,
             backlogged: false,
             stopped_said: false,
             behind: 0,
@@ -284,6 +287,7 @@ impl Engine {
     }
 
     fn accepted(&mut self, token: Token, peer: Option<SocketAddr>, local: Option<SocketAddr>) {
+        self.short_said = false;
         let mut conn = Conn::new(
             token,
             peer.map(canonical),
@@ -310,7 +314,7 @@ impl Engine {
     }
 
     fn accept_failed(&mut self, error: &io::Error) {
-        if self.accept_again.is_none() {
+        if !std::mem::replace(&mut self.short_said, true) {
             self.core.log.warn(
                 "accept",
                 format_args!("accepting is paused, connections wait in the backlog: {error}"),
