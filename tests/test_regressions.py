@@ -98,3 +98,50 @@ def test_a_slow_reader_was_given_each_packet_alone(server: Server) -> None:
         size, messages = map(int, client.response().body.split())
     assert size == 10_000
     assert messages < 10
+
+
+@pytest.mark.parametrize(("how", "code"), [("exit", b"5"), ("return", b"1")])
+@pytest.mark.beyond_uvicorn("its children write to their parent's connections")
+def test_a_forked_child_answered_its_parents_client(start: Callable[..., Server], how: str, code: bytes) -> None:
+    server = start("regressions_app:app")
+    with server.connect() as other, server.connect() as client:
+        assert other.get("/upload").status == 200
+        assert client.get(f"/fork?how={how}").body == code
+        assert other.get("/upload").status == 200
+    assert server.stop() == 0
+
+
+@pytest.mark.beyond_uvicorn("prints its own traceback")
+def test_stopping_the_loop_ended_in_a_traceback(start: Callable[..., Server]) -> None:
+    server = start("regressions_app:app")
+    assert server.get("/stop_loop").body == b"stopped"
+    assert server.wait() == 1
+    assert "the application stopped the event loop" in server.stderr
+
+
+@pytest.mark.beyond_uvicorn("prints its own traceback")
+def test_cancelling_all_tasks_ended_in_a_traceback(start: Callable[..., Server]) -> None:
+    server = start("regressions_app:app")
+    assert server.get("/cancel_all").body == b"cancelled"
+    assert server.wait() == 0
+    assert "cancelled the server's task" in server.stderr
+
+
+@pytest.mark.beyond_uvicorn("serves what is queued, and is not ended")
+def test_requests_that_compute_kept_a_turn_for_eight_of_them(start: Callable[..., Server]) -> None:
+    """A timer of the application had to wait until all of them were through."""
+    server = start("regressions_app:app")
+    clients = [server.connect() for _ in range(7)]
+    with server.connect() as busy:
+        busy.send(request("/block?seconds=0.3"))
+        time.sleep(0.1)  # until it blocks; the others are one turn's jobs then
+        clients[0].send(request("/late?after=0.1"))
+        time.sleep(0.05)
+        for client in clients[1:]:
+            client.send(request("/block?seconds=0.3"))
+        assert float(clients[0].response().body) < 1.4
+        assert busy.response().status == 200
+    for client in clients[1:]:
+        assert client.response().status == 200
+        client.close()
+    clients[0].close()

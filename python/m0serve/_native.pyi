@@ -93,6 +93,8 @@ class Service:
         """requests, connections and what else is counted."""
     @property
     def address(self) -> str: ...
+    def forked(self) -> None:
+        """In a child that the application forked: from here on nothing reaches a connection."""
     def close(self) -> None:
         """Gives everything back; after the loop is closed."""
 

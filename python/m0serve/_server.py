@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import os
 import sys
 import threading
-from collections.abc import Iterable
+import weakref
+from collections.abc import Callable, Coroutine, Iterable
 from contextlib import nullcontext, suppress
-from typing import Any, Unpack
+from functools import partial
+from typing import Any, NoReturn, Unpack
 
 from m0serve import _loops
 from m0serve._lifespan import Lifespan
 from m0serve._load import check, load
 from m0serve._native import Config, Exit, Service
-from m0serve._report import hide_machinery, say, say_plain, show
+from m0serve._report import flush, hide_machinery, say, say_plain, show
 from m0serve._signals import Signals, Watchdog, end_now
 from m0serve._types import ASGIApplication, Options
 
@@ -22,7 +25,6 @@ from m0serve._types import ASGIApplication, Options
 # default drain time-out of 8 s everything is over before the 10 s after which `docker stop` kills.
 GRACE = 0.5
 LAST = 1.5
-
 
 
 class Server:
@@ -133,17 +135,29 @@ class Server:
         with self._lock:
             self._loop = loop
         # A task of its own rather than run_forever: it is the root task that anyio looks for.
-        main = loop.create_task(self._main(loop), name="m0serve")
+        main = _MainTask(self._main(loop), loop, self._cancelled)
+        mine = os.getpid()
+        os.register_at_fork(after_in_child=partial(_in_child, weakref.ref(self)))
         while True:
             try:
                 code = loop.run_until_complete(main)
                 break
             except (SystemExit, KeyboardInterrupt) as error:
+                if os.getpid() != mine:
+                    _end_child(_code_of(error))
                 if main.done():
                     raise
                 # From a task or callback of the application: the loop has stopped, and now drains.
                 hide_machinery(error)
                 self._fail(error)
+            except BaseException as error:
+                if os.getpid() != mine:
+                    say("a forked child came back to its parent's event loop, and ends; it must leave by os._exit")
+                    _end_child(1)
+                if main.done() or not isinstance(error, RuntimeError):
+                    raise
+                say("error: the application stopped the event loop; the server stops")
+                self._fail(SystemExit(1))
         return code if self._failure is None else _code_of(self._failure)
 
     async def _main(self, loop: asyncio.AbstractEventLoop) -> int:
@@ -264,6 +278,12 @@ class Server:
         if self._stopping is not None:
             self._stopping.set()
 
+    def _cancelled(self) -> None:
+        """The application cancelled all tasks, and the server's with them."""
+        if self._stopping is None or not self._stopping.is_set():
+            say("the application cancelled the server's task; the server stops")
+            self._begin_stop()
+
     def _fail(self, error: BaseException) -> None:
         """Stops because the application raised SystemExit or KeyboardInterrupt."""
         if self._failure is None:
@@ -283,6 +303,32 @@ class Server:
         with suppress(BaseException):
             names = self._service.abandoned() if self._service is not None else []
         end_now(128 + number, f"a second signal ended the server at once; abandoned: {', '.join(names) or 'nothing'}")
+
+
+class _MainTask(asyncio.Task[int]):
+    """The server's own task. A cancel, which only an application that cancels everything gives it, begins the drain."""
+
+    def __init__(
+        self, coroutine: Coroutine[Any, Any, int], loop: asyncio.AbstractEventLoop, cancelled: Callable[[], None]
+    ) -> None:
+        super().__init__(coroutine, loop=loop, name="m0serve")
+        self._on_cancel = cancelled
+
+    def cancel(self, msg: Any = None) -> bool:
+        self._on_cancel()
+        return False
+
+
+def _in_child(reference: weakref.ref[Server]) -> None:
+    server = reference()
+    if server is not None and server._service is not None:
+        with suppress(RuntimeError):  # forked by a thread that has no way to the connections anyway
+            server._service.forked()
+
+
+def _end_child(code: int) -> NoReturn:
+    flush()
+    os._exit(code)
 
 
 def run(app: str | ASGIApplication, **options: Unpack[Options]) -> None:

@@ -205,6 +205,7 @@ impl Driver {
     fn pass(&self, py: Python<'_>) -> PyResult<()> {
         let mut shared = self.host.get().shared.get()?;
         let shared = &mut *shared;
+        shared.check_process()?;
         match (&mut shared.link, &mut shared.foreign) {
             (Link::Direct(direct), _) => self
                 .gather_direct(py, direct, Some(Duration::ZERO), &mut Vec::new())
@@ -226,6 +227,7 @@ impl Driver {
         self.hand_over(py)?;
         let mut shared = self.host.get().shared.get()?;
         let shared = &mut *shared;
+        shared.check_process()?;
         match (&mut shared.link, &mut shared.foreign) {
             (Link::Direct(direct), _) => self.gather_direct(py, direct, timeout, ready),
             (link, Some(foreign)) => self.gather_ring(py, link, &mut **foreign, timeout, ready),

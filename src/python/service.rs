@@ -243,6 +243,12 @@ impl Service {
         self.bound.get().map_or("", |bound| bound.address.as_str())
     }
 
+    /// In a child that the application forked: from here on nothing reaches a connection.
+    fn forked(&self) -> PyResult<()> {
+        self.host.get().shared.get()?.forked = true;
+        Ok(())
+    }
+
     /// Gives everything back. Called once, after the event loop is closed.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         let thread = {

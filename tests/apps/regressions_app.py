@@ -79,8 +79,22 @@ async def stop_loop(query: dict[str, str], receive: Any, send: Any) -> None:
     await reply(send, b"stopped")
 
 
+async def cancel_all(query: dict[str, str], receive: Any, send: Any) -> None:
+    for task in asyncio.all_tasks() - {asyncio.current_task()}:
+        task.cancel()
+    await reply(send, b"cancelled")
+
+
+async def late(query: dict[str, str], receive: Any, send: Any) -> None:
+    """How long a short sleep was."""
+    began = time.monotonic()
+    await asyncio.sleep(float(query["after"]))
+    await reply(send, b"%f" % (time.monotonic() - began))
+
+
 HANDLERS = {
-    f"/{handler.__name__}": handler for handler in (upload, download, block, path, cancel_itself, fork, stop_loop)
+    f"/{handler.__name__}": handler
+    for handler in (upload, download, block, path, cancel_itself, fork, stop_loop, cancel_all, late)
 }
 
 

@@ -49,6 +49,8 @@ pub struct Shared {
     pub stopped: bool,
     /// Everything is being closed: what is cancelled has been named.
     pub closing: bool,
+    /// This is a child that the application forked.
+    pub forked: bool,
     /// Futures that wait for that.
     pub drained: Vec<Py<PyAny>>,
     /// Turns in progress: more than one when an application nests its event loop.
@@ -80,9 +82,24 @@ impl Shared {
         self.turns == 0 && (ready || self.link.has_jobs() || self.link.needs_flush())
     }
 
+    /// Refuses a child that the application forked and that came back to its parent's loop: what it would say there goes
+    /// to its parent's clients.
+    ///
+    /// # Errors
+    /// EBADF in such a child.
+    pub fn check_process(&self) -> PyResult<()> {
+        if self.forked {
+            return Err(std::io::Error::from_raw_os_error(libc::EBADF).into());
+        }
+        Ok(())
+    }
+
     /// What was pushed leaves.
     pub fn flush(&mut self) -> PyResult<()> {
         self.unflushed = None;
+        if self.forked {
+            return Ok(()); // the connections are the parent's, and so is what is said on them
+        }
         self.link.flush()?;
         Ok(())
     }
@@ -111,6 +128,7 @@ impl Host {
             unflushed: None,
             stopped: false,
             closing: false,
+            forked: false,
             drained: Vec::new(),
             turns: 0,
             clock: Clock::new(),
@@ -194,7 +212,8 @@ impl Host {
         for n in 1..=TURN_JOBS {
             let job = {
                 let mut shared = host.shared.get()?;
-                if n % LOOK_EVERY == 0 && shared.clock.now().since(started) > TURN_TIME {
+                // Early too: jobs that take long are seen before many of them have kept the loop.
+                if (n % LOOK_EVERY == 0 || (n > 1 && n.is_power_of_two())) && shared.clock.now().since(started) > TURN_TIME {
                     return Ok(());
                 }
                 if shared.unflushed.is_some() && shared.is_late() {
