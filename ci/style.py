@@ -3,8 +3,8 @@
 - a Rust or Python file has at most 600 lines (500 is the aim: longer ones are named, without failing);
 - a Rust function has at most 100 lines (70 is the aim);
 - every `unsafe` block or impl has a SAFETY comment in the lines above it;
-- R10, as far as clippy cannot see it (m0_platform hands on what is std's own): the engine, the handoff, the hosts and the
-  models name no atomic, lock, socket or random state of std;
+- R10, where clippy cannot see it (m0_platform hands on what is std's own): the engine, the handoff, the hosts and
+  the models name no atomic, lock, socket or random state of std;
 - no `todo!`, `unimplemented!`, `dbg!`, nor a comment that puts something off;
 - every Rust module opens with `//!`, every Python module that is not empty with a docstring;
 - docs/dependencies.md has a line for each direct dependency of each Cargo.toml, and for no other.
