@@ -214,7 +214,10 @@ fn open_file(path: &std::path::Path) -> PyResult<(std::fs::File, u64)> {
     let file = file.map_err(|error| named(&error))?;
     let metadata = file.metadata().map_err(|error| named(&error))?;
     if !metadata.is_file() {
-        let text = format!("'http.response.pathsend' of what is not a regular file: {}", path.display());
+        let text = format!(
+            "'http.response.pathsend' of what is not a regular file: {}",
+            path.display()
+        );
         return Err(PyOSError::new_err(text));
     }
     Ok((file, metadata.len()))

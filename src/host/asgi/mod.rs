@@ -213,7 +213,9 @@ impl Host {
             let job = {
                 let mut shared = host.shared.get()?;
                 // Early too: jobs that take long are seen before many of them have kept the loop.
-                if (n % LOOK_EVERY == 0 || (n > 1 && n.is_power_of_two())) && shared.clock.now().since(started) > TURN_TIME {
+                if (n % LOOK_EVERY == 0 || (n > 1 && n.is_power_of_two()))
+                    && shared.clock.now().since(started) > TURN_TIME
+                {
                     return Ok(());
                 }
                 if shared.unflushed.is_some() && shared.is_late() {
