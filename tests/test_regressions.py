@@ -145,3 +145,14 @@ def test_requests_that_compute_kept_a_turn_for_eight_of_them(start: Callable[...
         assert client.response().status == 200
         client.close()
     clients[0].close()
+
+
+@pytest.mark.beyond_uvicorn("send() to a client that left returns")
+def test_an_endless_answer_to_head_went_on_without_its_client(start: Callable[..., Server]) -> None:
+    server = start("regressions_app:app")
+    with server.connect() as client:
+        client.send(request("/endless", method="HEAD"))
+        assert client.head().status == 200
+    server.line("the endless response has ended")
+    assert server.stop() == 0
+    assert "exception" not in server.stderr

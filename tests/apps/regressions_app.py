@@ -37,6 +37,17 @@ async def download(query: dict[str, str], receive: Any, send: Any) -> None:
     await send({"type": "http.response.body"})
 
 
+async def endless(query: dict[str, str], receive: Any, send: Any) -> None:
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    try:
+        while True:
+            await send({"type": "http.response.body", "body": b"tick", "more_body": True})
+            await asyncio.sleep(0.01)
+    except OSError:
+        print("the endless response has ended", file=sys.stderr)
+        raise
+
+
 async def block(query: dict[str, str], receive: Any, send: Any) -> None:
     time.sleep(float(query["seconds"]))  # noqa: ASYNC251 - the point
     await reply(send, b"blocked")
@@ -94,7 +105,7 @@ async def late(query: dict[str, str], receive: Any, send: Any) -> None:
 
 HANDLERS = {
     f"/{handler.__name__}": handler
-    for handler in (upload, download, block, path, cancel_itself, fork, stop_loop, cancel_all, late)
+    for handler in (upload, download, endless, block, path, cancel_itself, fork, stop_loop, cancel_all, late)
 }
 
 

@@ -90,7 +90,7 @@ impl Exchange {
     fn check_here(&self, wanted: Stage, kind: &str) -> PyResult<()> {
         let (gone, stage) = {
             let state = self.state.get()?;
-            (state.gone, state.stage)
+            (state.is_pointless(), state.stage)
         };
         if stage != Stage::Complete && gone {
             return Err(gone_error());

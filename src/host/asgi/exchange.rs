@@ -61,6 +61,8 @@ pub struct State {
     head: Option<Box<ResponseHead>>,
     /// Whether the head has been handed over.
     pub head_sent: bool,
+    /// The response's body is not written.
+    bodiless: bool,
     remaining: Option<u64>,
     outstanding: u32,
     /// Bodies that wait for credit, in order: more than one when the application does not await its sends.
@@ -115,6 +117,7 @@ impl State {
             stage: Stage::Waiting,
             head: None,
             head_sent: false,
+            bodiless: false,
             remaining: None,
             outstanding: 0,
             rest: VecDeque::new(),
@@ -204,11 +207,17 @@ impl State {
         true
     }
 
+    /// Whether `send` has nobody to send to. A client that has finished may still read, which only a write that fails
+    /// tells; of a response without a body nothing is left to write, and an endless one would go on for good.
+    pub fn is_pointless(&self) -> bool {
+        self.gone || (self.input_over && self.bodiless && self.head_sent)
+    }
+
     /// `http.response.start`: the head waits for the first body message, so that an exception before it is still a 500.
     pub fn start(&mut self, head: ResponseHead) {
         debug_assert_eq!(self.stage, Stage::Waiting);
-        let bodiless = self.is_head || matches!(head.status, 204 | 304);
-        self.remaining = if bodiless { None } else { head.content_length };
+        self.bodiless = self.is_head || matches!(head.status, 204 | 304);
+        self.remaining = if self.bodiless { None } else { head.content_length };
         self.head = Some(Box::new(head));
         self.stage = Stage::Started;
     }

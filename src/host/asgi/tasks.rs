@@ -105,7 +105,7 @@ fn failed(exchange: &Bound<'_, Exchange>, error: &PyErr) -> PyResult<()> {
     let (id, name, cancelled, quiet) = {
         let state = exchange.get().state.get()?;
         let cancelled = error.is_instance(py, &py.import("asyncio")?.getattr("CancelledError")?);
-        let left = state.gone && (cancelled || error.is_instance_of::<pyo3::exceptions::PyOSError>(py));
+        let left = state.is_pointless() && (cancelled || error.is_instance_of::<pyo3::exceptions::PyOSError>(py));
         let named = cancelled && (state.all_pushed() || host.shared.get()?.closing);
         let quiet = left || named || ends_the_loop(py, error);
         (state.id, state.name.clone(), cancelled, quiet)
