@@ -297,22 +297,23 @@ impl Driver {
     /// Gives the GIL to other threads in earnest, when there are some at work and they had no chance for a while.
     ///
     /// A loop under load never blocks, so it drops the GIL for a microsecond at a time and always wins it back from a
-    /// thread that must wake up first. On one CPU the kernel lets the thread that it wakes go first, so nothing needs to
-    /// be done there. See `docs/notes/giving-up-the-gil.md`.
+    /// thread that must wake up first. See `docs/notes/giving-up-the-gil.md`.
     fn hand_over(&self, py: Python<'_>) -> PyResult<()> {
-        if !self.spin {
-            return Ok(());
-        }
         let now = self.clock.now();
         let called = Instant::from_nanos(self.called_at.load(Ordering::Relaxed));
         let mut state = self.state.get()?;
-        if now.since(called) > AT_WORK || now.since(state.shared) < HAND_OVER_EVERY {
+        let every = if self.spin { HAND_OVER_EVERY } else { Duration::ZERO };
+        if now.since(called) > AT_WORK || now.since(state.shared) < every {
             return Ok(());
         }
-        let until = now.plus(HAND_OVER_TIME);
+        // With one CPU the thread that the release wakes is let in by one offer of the CPU; it comes back when they wait.
+        let until = if self.spin { now.plus(HAND_OVER_TIME) } else { now };
         py.detach(|| {
-            while self.clock.now() < until {
+            loop {
                 m0_platform::thread::yield_now();
+                if self.clock.now() >= until {
+                    return;
+                }
             }
         });
         state.shared = self.clock.now();
