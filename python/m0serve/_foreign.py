@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 
 from m0serve._native import Driver
 
@@ -17,6 +18,8 @@ class Foreign:
         self._loop = loop
         self._driver = driver
         self._again = False
+        # Turns start from here, not from the context of whichever request asked for one.
+        self._context = contextvars.copy_context()
         loop.add_reader(driver.poll_fd(), self._tick)
         self._timer = loop.call_later(PERIOD, self._each_period)
         self.nudge()
@@ -25,7 +28,7 @@ class Foreign:
         """Something was said to the engine outside a tick."""
         if not self._again:
             self._again = True
-            self._loop.call_soon(self._come_back)
+            self._loop.call_soon(self._come_back, context=self._context.copy())
 
     def close(self) -> None:
         """Lets go of the driver, which holds this object (R9). The loop is closed: nothing is called any more."""

@@ -386,11 +386,7 @@ impl Driver {
         if let Some(key) = self.state.get()?.turns.get(depth) {
             return Ok(key.bind(py).clone());
         }
-        let event_loop = self.host.get().runtime().event_loop.bind(py);
-        let handle = py
-            .import("asyncio")?
-            .getattr("Handle")?
-            .call1((slf.getattr("turn")?, (), event_loop))?;
+        let handle = self.host.get().runtime().handle(slf.getattr("turn")?.into_any())?;
         let data = PyTuple::new(py, [handle, py.None().into_bound(py)])?;
         let key = py
             .import("selectors")?

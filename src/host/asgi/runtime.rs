@@ -10,6 +10,8 @@ pub struct Runtime {
     pub app: Py<PyAny>,
     /// The event loop.
     pub event_loop: Py<PyAny>,
+    /// The context that turns start from: the one the server was started in.
+    context: Py<PyAny>,
     /// Its `create_future`, bound.
     pub create_future: Py<PyAny>,
     create_task: Py<PyAny>,
@@ -55,11 +57,25 @@ impl Runtime {
             create_task: event_loop.getattr("create_task")?.unbind(),
             get_task_factory: event_loop.getattr("get_task_factory")?.unbind(),
             task: py.import("asyncio")?.getattr("Task")?.unbind(),
+            context: py.import("contextvars")?.call_method0("copy_context")?.unbind(),
             event_loop: event_loop.clone().unbind(),
             eager,
             wrap: helpers.getattr("wrap")?.unbind(),
             report: helpers.getattr("report")?.unbind(),
         })
+    }
+
+    /// An asyncio handle for `callback`. A nested event loop asks for one within a request, whose context must not be what
+    /// other requests start from.
+    ///
+    /// # Errors
+    /// Whatever asyncio raises.
+    pub fn handle<'py>(&self, callback: Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        let py = callback.py();
+        let context = self.context.bind(py).call_method0("copy")?;
+        py.import("asyncio")?
+            .getattr("Handle")?
+            .call1((callback, (), self.event_loop.bind(py), context))
     }
 
     /// Whether the application has set a task factory, which then makes all tasks.
