@@ -158,3 +158,13 @@ def test_an_endless_answer_to_head_went_on_without_its_client(start: Callable[..
     server.line("the endless response has ended")
     assert server.stop() == 0
     assert "exception" not in server.stderr
+
+
+def test_each_of_many_sends_at_once_was_woken_for_all_the_others(server: Server) -> None:
+    """3,000 of them took seconds: room for one woke all, and all but a few waited again."""
+    lines = server.get("/crowd?tasks=500").body.split(b"\n")
+    order = [tuple(map(int, line.split()[:2])) for line in lines[:-1]]
+    assert sorted(order) == [(number, turn) for number in range(500) for turn in range(2)]
+    assert [number for number, turn in order if turn == 0] == list(range(500)), "in the order of the calls"
+    if server.target.server == "m0serve":
+        assert int(lines[-1]) == 1

@@ -37,6 +37,35 @@ async def download(query: dict[str, str], receive: Any, send: Any) -> None:
     await send({"type": "http.response.body"})
 
 
+class Counted:
+    """Counts how often something that is awaited has to wait."""
+
+    def __init__(self, awaitable: Any) -> None:
+        self.awaitable, self.waits = awaitable, 0
+
+    def __await__(self) -> Any:
+        for future in self.awaitable.__await__():
+            self.waits += 1
+            yield future
+
+
+async def crowd(query: dict[str, str], receive: Any, send: Any) -> None:
+    """Many tasks send at once, twice each; the last line says how often the unluckiest of them had to wait."""
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    most = 0
+
+    async def one(number: int) -> None:
+        nonlocal most
+        for turn in range(2):
+            body = b"%d %d " % (number, turn) + bytes(4000) + b"\n"
+            sent = Counted(send({"type": "http.response.body", "body": body, "more_body": True}))
+            await sent
+            most = max(most, sent.waits)
+
+    await asyncio.gather(*(one(number) for number in range(int(query["tasks"]))))
+    await send({"type": "http.response.body", "body": b"%d" % most})
+
+
 async def endless(query: dict[str, str], receive: Any, send: Any) -> None:
     await send({"type": "http.response.start", "status": 200, "headers": []})
     try:
@@ -105,7 +134,7 @@ async def late(query: dict[str, str], receive: Any, send: Any) -> None:
 
 HANDLERS = {
     f"/{handler.__name__}": handler
-    for handler in (upload, download, endless, block, path, cancel_itself, fork, stop_loop, cancel_all, late)
+    for handler in (upload, download, crowd, endless, block, path, cancel_itself, fork, stop_loop, cancel_all, late)
 }
 
 

@@ -53,9 +53,10 @@ impl Exchange {
         if open {
             return Ok(exchange.host.get().ready(py));
         }
+        let body = exchange.state.get()?.bodies();
         let pending = Pending {
             exchange: slf.clone().unbind(),
-            kind: Kind::Send,
+            kind: Kind::Send(body),
             waiting: None,
             over: false,
         };
@@ -146,7 +147,7 @@ impl Exchange {
         }
         let mut shared = host.shared.get()?;
         state.push_body(&body, !more, &mut shared.link);
-        let open = state.may_send();
+        let open = state.may_send(state.bodies());
         // The response is complete: a `receive` that waits (for a disconnect) is told so.
         let receivers = if more { Vec::new() } else { state.take_receivers() };
         drop(state);
@@ -248,7 +249,8 @@ fn to_bytes(body: Bound<'_, PyAny>) -> PyResult<Bound<'_, PyBytes>> {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Receive,
-    Send,
+    /// Of the body with this number.
+    Send(u64),
 }
 
 /// An awaitable of one `receive` or `send` call.
@@ -315,6 +317,8 @@ impl Pending {
             // The future is done: this raises StopIteration, or what the future was given (a cancellation).
             let mut iterator = waiting.into_bound(py).cast_into::<pyo3::types::PyIterator>()?;
             match iterator.next() {
+                // A `send` was woken since there was room for it: that others took it meanwhile is their turn to wait.
+                None if matches!(self.kind, Kind::Send(_)) => return self.sent(),
                 None => {}
                 Some(Err(error)) => {
                     self.over = true;
@@ -329,7 +333,7 @@ impl Pending {
         }
         let done = match self.kind {
             Kind::Receive => self.step_receive(py)?,
-            Kind::Send => self.step_send(py)?,
+            Kind::Send(body) => self.step_send(py, body)?,
         };
         match done {
             Some(value) => {
@@ -368,27 +372,30 @@ impl Pending {
         Ok(Some(dict.into_any().unbind()))
     }
 
-    fn step_send(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
+    fn step_send(&self, py: Python<'_>, body: u64) -> PyResult<Option<Py<PyAny>>> {
         let state = self.exchange.get().state.get()?;
         if state.gone {
             return Err(gone_error());
         }
-        Ok(state.may_send().then(|| py.None()))
+        Ok(state.may_send(body).then(|| py.None()))
+    }
+
+    /// A `send` that waited is over.
+    fn sent(&mut self) -> PyResult<Option<Py<PyAny>>> {
+        self.over = true;
+        if self.exchange.get().state.get()?.gone {
+            return Err(gone_error());
+        }
+        Ok(None)
     }
 
     /// Waits for a future that the host completes when something changes.
     fn wait(&mut self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         let exchange = self.exchange.get();
         let future = exchange.host.get().new_future(py)?;
-        {
-            let mut state = exchange.state.get()?;
-            let waiters = if self.kind == Kind::Receive {
-                &mut state.receivers
-            } else {
-                &mut state.senders
-            };
-            forget_done(py, waiters)?;
-            waiters.push(future.clone().unbind());
+        match self.kind {
+            Kind::Receive => exchange.state.get()?.wait_to_receive(&future)?,
+            Kind::Send(body) => exchange.state.get()?.wait_to_send(body, &future)?,
         }
         let mut iterator = future.try_iter()?;
         let yielded = iterator
@@ -397,18 +404,6 @@ impl Pending {
         self.waiting = Some(iterator.into_any().unbind());
         Ok(yielded.unbind())
     }
-}
-
-/// Drops futures that were cancelled, so that a `receive` with a time-out in a loop does not pile them up (R7).
-fn forget_done(py: Python<'_>, waiters: &mut Vec<Py<PyAny>>) -> PyResult<()> {
-    let mut kept = Vec::with_capacity(waiters.len() + 1);
-    for future in waiters.drain(..) {
-        if !future.bind(py).call_method0(intern!(py, "done"))?.is_truthy()? {
-            kept.push(future);
-        }
-    }
-    *waiters = kept;
-    Ok(())
 }
 
 fn body_object<'py>(py: Python<'py>, bytes: &Bytes) -> Bound<'py, PyBytes> {

@@ -10,6 +10,7 @@ use bytes::Bytes;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
+use super::waiters::Waiters;
 use crate::handoff::{ExchangeId, Frame, Link, Request, ResponseHead, WINDOW, charge};
 
 /// Pieces that a large body is copied in.
@@ -67,10 +68,12 @@ pub struct State {
     outstanding: u32,
     /// Bodies that wait for credit, in order: more than one when the application does not await its sends.
     rest: VecDeque<Rest>,
+    /// Bodies that the application has sent, the last of which is in `rest` or handed over.
+    bodies: u64,
     /// Futures of `receive` calls that wait.
-    pub receivers: Vec<Py<PyAny>>,
-    /// Futures of `send` calls that wait.
-    pub senders: Vec<Py<PyAny>>,
+    receivers: Waiters,
+    /// Futures of `send` calls that wait, in the order of their bodies.
+    senders: Waiters,
     /// The task that runs the application.
     pub task: Option<Py<PyAny>>,
 }
@@ -121,8 +124,9 @@ impl State {
             remaining: None,
             outstanding: 0,
             rest: VecDeque::new(),
-            receivers: Vec::new(),
-            senders: Vec::new(),
+            bodies: 0,
+            receivers: Waiters::default(),
+            senders: Waiters::default(),
             task: None,
         }
     }
@@ -248,6 +252,7 @@ impl State {
     /// `http.response.body`: hands over what the window allows; the rest follows as credit comes back.
     pub fn push_body(&mut self, body: &Bound<'_, PyBytes>, last: bool, link: &mut Link) {
         self.push_head(link);
+        self.bodies += 1;
         let bytes = body.as_bytes();
         if last {
             self.finish_messages();
@@ -316,9 +321,16 @@ impl State {
         self.push_rest(py, link);
     }
 
-    /// Whether a `send` that waits may go on.
-    pub fn may_send(&self) -> bool {
-        self.gone || (self.stage == Stage::Complete && self.rest.is_empty()) || self.has_room()
+    /// Bodies sent so far: the number of the last one, which its `send` waits by.
+    pub fn bodies(&self) -> u64 {
+        self.bodies
+    }
+
+    /// Whether the `send` of that body may go on: the body has been handed over, and there is room for another.
+    pub fn may_send(&self, body: u64) -> bool {
+        let waiting = self.rest.len() as u64;
+        let handed_over = self.bodies - waiting >= body;
+        self.gone || (handed_over && (self.outstanding < WINDOW || self.all_pushed()))
     }
 
     /// Whether earlier bodies have been handed over and the window has room.
@@ -337,22 +349,32 @@ impl State {
         self.rest.clear();
         self.outstanding = 0;
         self.task = None;
-        let mut waiting = std::mem::take(&mut self.receivers);
-        waiting.append(&mut self.senders);
+        let mut waiting = self.receivers.take_while(|_| true);
+        waiting.append(&mut self.senders.take_while(|_| true));
         waiting
+    }
+
+    /// Files the future of a `receive` that waits.
+    pub fn wait_to_receive(&mut self, future: &Bound<'_, PyAny>) -> PyResult<()> {
+        self.receivers.push(0, future)
+    }
+
+    /// Files the future of a `send` that waits, by its body's number.
+    pub fn wait_to_send(&mut self, body: u64, future: &Bound<'_, PyAny>) -> PyResult<()> {
+        self.senders.push(body, future)
     }
 
     /// Futures of `receive` to be woken because something arrived.
     pub fn take_receivers(&mut self) -> Vec<Py<PyAny>> {
-        std::mem::take(&mut self.receivers)
+        self.receivers.take_while(|_| true)
     }
 
-    /// Futures of `send` to be woken, if there is room (or no more use in waiting).
+    /// Futures of `send` to be woken: those whose bodies have been handed over, if there is room (or no more use in
+    /// waiting).
     pub fn take_senders(&mut self) -> Vec<Py<PyAny>> {
-        if self.may_send() {
-            std::mem::take(&mut self.senders)
-        } else {
-            Vec::new()
-        }
+        let mut senders = std::mem::take(&mut self.senders);
+        let ready = senders.take_while(|body| self.may_send(body));
+        self.senders = senders;
+        ready
     }
 }

@@ -9,6 +9,7 @@ mod exchange;
 mod runtime;
 mod scope;
 mod tasks;
+mod waiters;
 
 use std::cell::RefMut;
 use std::sync::OnceLock;
