@@ -157,6 +157,9 @@ impl Backend for Scripted {
         self.open -= 1;
         self.ready.push_back(Completion::Closed { token });
     }
+    fn reset(&mut self, token: Token) {
+        self.close(token);
+    }
 
     fn watch(&mut self, _fd: RawFd, _interest: Interest) -> io::Result<()> {
         Ok(())

@@ -227,6 +227,9 @@ pub trait Backend: Send {
     /// Closes: cancels what is in flight and gives everything back; a send in flight gives its `Sent` (with an error)
     /// first; then `Closed`, which is the last. No `Received` or `ReceiveEnded` comes after this call.
     fn close(&mut self, token: Token);
+    /// As `close`, with a reset (RST) in place of the FIN: the peer must not take what it got for the whole. What the
+    /// kernel had not sent is thrown away (`SO_LINGER` of zero, socket(7)). A UNIX socket has no reset and just closes.
+    fn reset(&mut self, token: Token);
 
     /// Watches a descriptor that is not ours (asyncio's), level-triggered, or changes what it is watched for.
     ///

@@ -164,6 +164,12 @@ pub(crate) fn shutdown_write(fd: BorrowedFd<'_>) {
     let _ = SockRef::from(&fd).shutdown(std::net::Shutdown::Write);
 }
 
+/// Makes the close of a socket a reset: nothing unsent is sent any more.
+pub(crate) fn reset_on_close(fd: BorrowedFd<'_>) {
+    // A socket that is broken already needs no reset.
+    let _ = SockRef::from(&fd).set_linger(Some(std::time::Duration::ZERO));
+}
+
 /// Ends both directions, so that whatever is blocked on the socket comes back.
 #[cfg(target_os = "linux")]
 pub(crate) fn shutdown_both(fd: BorrowedFd<'_>) {

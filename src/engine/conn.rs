@@ -79,6 +79,8 @@ pub struct Conn {
     pub receiving: bool,
     /// The peer has finished sending, or the connection is broken.
     pub input_over: bool,
+    /// A response whose end only the close would show was cut short: it ends with a reset.
+    pub cut: bool,
     /// The backend has been told to close it.
     pub close_said: bool,
     /// It waits in the engine's list of connections to settle.
@@ -111,6 +113,7 @@ impl Conn {
             served: 0,
             receiving: false,
             input_over: false,
+            cut: false,
             close_said: false,
             dirty: false,
             timer: Timer::Off,

@@ -131,6 +131,7 @@ impl Core {
         let Some(id) = conn.exchange.take() else { return };
         let exchange = self.exchanges.get(id).expect("an attached exchange is open");
         if exchange.response != super::exchange::Response::Complete {
+            conn.cut |= exchange.ends_by_closing();
             self.jobs.push_back(Job::Reset(id, why));
             self.stats.abandoned += u64::from(why == Why::PeerGone);
         }
@@ -164,7 +165,7 @@ impl Core {
             self.write_refusal(conn, status, text);
         }
         // A response that had begun is cut short by closing, which is all that is left to say.
-        conn.finish(!matches!(response, Response::Body(..)));
+        conn.finish(true);
     }
 
     /// A whole response of our own.

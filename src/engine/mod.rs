@@ -383,7 +383,7 @@ impl Engine {
         if conn.output.is_empty()
             && let Phase::Flush { linger } = conn.phase
         {
-            if linger && !conn.input_over {
+            if linger && !conn.input_over && !conn.cut {
                 conn.phase = Phase::Linger;
                 backend.shutdown_write(token);
             } else {
@@ -393,7 +393,11 @@ impl Engine {
         if conn.phase == Phase::Closed {
             conn.receiving = false;
             if !std::mem::replace(&mut conn.close_said, true) {
-                backend.close(token);
+                if conn.cut {
+                    backend.reset(token);
+                } else {
+                    backend.close(token);
+                }
             }
         }
         let wants = core.wants_input(&conn);

@@ -205,3 +205,52 @@ fn a_drain_ends_with_a_half_closed_client_that_reads_late() {
     assert_eq!(rig.stopped(), 1);
     rig.over();
 }
+
+/// A response that only the connection's end would end looked whole although it had been cut short (RFC 9112, 6.3).
+#[test]
+fn a_response_cut_short_looked_whole_where_only_closing_ends_it() {
+    for (version, reset) in [("1.0", true), ("1.1", false)] {
+        for how in ["abort", "release", "drain over"] {
+            let mut rig = Rig::new(settings());
+            let client = rig.client(format!("GET / HTTP/{version}\r\nhost: a\r\n\r\n"));
+            let id = rig.request().id;
+            rig.say_head(id, 200, &[]);
+            rig.say_chunk(id, b"a part");
+            match how {
+                "abort" => rig.say(Frame::Abort(id, Why::HostError)),
+                "release" => rig.say(Frame::Released(id)),
+                _ => rig.stop(Stop::Now),
+            }
+            assert!(rig.out(client).contains("a part"), "{version} {how}");
+            assert!(rig.is_over(client), "{version} {how}");
+            assert_eq!(rig.net.peer(client, |peer| peer.reset), reset, "{version} {how}");
+        }
+    }
+}
+
+/// A whole one ends with a FIN as ever.
+#[test]
+fn a_whole_response_is_not_reset() {
+    let mut rig = Rig::new(settings());
+    let client = rig.client("GET / HTTP/1.0\r\n\r\n");
+    let id = rig.request().id;
+    rig.say_head(id, 200, &[]);
+    rig.say_chunk(id, b"all");
+    rig.say(Frame::End(id));
+    assert!(rig.is_over(client));
+    assert!(!rig.net.peer(client, |peer| peer.reset));
+}
+
+/// The close of a socket with unread input is a reset, which could overtake what had been sent before it.
+#[test]
+fn a_response_cut_short_within_an_upload_was_lost_to_a_reset() {
+    let mut rig = Rig::new(settings());
+    let client = rig.client(post("/", 100_000, "") + "abc");
+    let id = rig.request().id;
+    rig.say_head(id, 200, &[]);
+    rig.say_chunk(id, b"a part");
+    rig.say(Frame::Abort(id, Why::HostError));
+    assert!(rig.net.peer(client, |peer| peer.fin && !peer.closed), "it lingers");
+    rig.end(client, End::Fin);
+    assert!(rig.net.peer(client, |peer| peer.closed));
+}

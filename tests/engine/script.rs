@@ -53,6 +53,8 @@ pub struct Peer {
     pub sends: u32,
     /// FIN has reached the client.
     pub fin: bool,
+    /// The connection ended with a reset.
+    pub reset: bool,
     close_said: bool,
     pub closed: bool,
 }
@@ -145,6 +147,7 @@ impl Net {
             pauses: 0,
             sends: 0,
             fin: false,
+            reset: false,
             close_said: false,
             closed: false,
         });
@@ -438,6 +441,10 @@ impl Backend for Script {
             state.ready.push_back(Ready::Sent(token));
         }
         state.ready.push_back(Ready::Closed(token));
+    }
+    fn reset(&mut self, token: Token) {
+        self.net.lock().find(token).expect("resets what is open").reset = true;
+        self.close(token);
     }
     fn watch(&mut self, _fd: RawFd, _interest: Interest) -> io::Result<()> {
         Ok(())

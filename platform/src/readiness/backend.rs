@@ -123,6 +123,13 @@ impl<P: Poller> Backend for Readiness<P> {
         self.done.push_back(Completion::Closed { token });
     }
 
+    fn reset(&mut self, token: Token) {
+        if let Some(socket) = self.live(token).and_then(|conn| conn.socket.as_ref()) {
+            sys::reset_on_close(socket.as_fd());
+        }
+        self.close(token);
+    }
+
     fn watch(&mut self, fd: RawFd, interest: Interest) -> io::Result<()> {
         if sys::is_other_process(self.creator) {
             return Err(io::Error::from_raw_os_error(libc::EPERM));

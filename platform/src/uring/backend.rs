@@ -107,6 +107,13 @@ impl Backend for Uring {
         self.start_close(token);
     }
 
+    fn reset(&mut self, token: Token) {
+        if let Some(socket) = self.live(token).and_then(|conn| conn.socket.as_ref()) {
+            sys::reset_on_close(socket.as_fd());
+        }
+        self.close(token);
+    }
+
     fn watch(&mut self, fd: RawFd, interest: Interest) -> io::Result<()> {
         if sys::is_other_process(self.creator) {
             return Err(io::Error::from_raw_os_error(libc::EPERM));

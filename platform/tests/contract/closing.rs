@@ -30,6 +30,18 @@ contract! {
         assert!(rig.seen(token).sent[0].is_err());
     }
 
+    /// A reset is no end of file: the peer knows that what it got is not the whole.
+    fn with_a_reset(rig) {
+        let (mut client, token) = rig.connect();
+        rig.send(token, b"a part");
+        client.read_exact(&mut [0; 6]).unwrap();
+        rig.reset(token);
+        rig.until_closed(token);
+        let error = client.read(&mut [0; 8]).unwrap_err();
+        assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
+        assert_eq!(rig.backend.open_connections(), 0);
+    }
+
     /// What was sent just before reaches the peer, when it fits the socket's buffer.
     fn right_after_a_send(rig) {
         let (mut client, token) = rig.connect();

@@ -298,6 +298,11 @@ impl Rig {
         self.backend.close(token);
     }
 
+    pub fn reset(&mut self, token: Token) {
+        self.closing.insert(token);
+        self.backend.reset(token);
+    }
+
     /// Sends a large body to a peer that does not read, until nothing moves any more.
     pub fn block_sending(&mut self, token: Token) {
         self.backend.send(
