@@ -243,9 +243,13 @@ impl Driver {
         ready: &mut Vec<(RawFd, Interest)>,
     ) -> PyResult<bool> {
         direct.apply();
+        if direct.engine.is_ready() && direct.engine.jobs() == 0 {
+            // What is known already (sends that were over at once) would end the wait below before it has waited.
+            direct.engine.pass(|fd, events| ready.push((fd, events)));
+        }
         let until = timeout.map(|timeout| self.clock.now().plus(timeout));
         loop {
-            let left = if direct.engine.jobs() > 0 {
+            let left = if direct.engine.jobs() > 0 || !ready.is_empty() {
                 Some(Duration::ZERO)
             } else {
                 until.map(|until| until.since(self.clock.now()))
