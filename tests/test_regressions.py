@@ -30,7 +30,7 @@ def test_bodies_waited_for_the_timer_of_a_loop_that_is_not_ours(server: Server) 
             began = time.monotonic()
             assert len(client.get("/download?count=10").body) == 10 * MIB
             times.append(time.monotonic() - began)
-        assert min(times) < 0.7, times
+        assert min(times) < 3.0, times  # a window a second would take minutes
         body = client.get("/upload", method="POST", body=bytes(20 * MIB)).body
         assert int(body.split()[0]) == 20 * MIB
 
