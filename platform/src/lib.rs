@@ -19,6 +19,8 @@ mod foreign;
 #[cfg(not(loom))]
 mod listener;
 #[cfg(not(loom))]
+mod out;
+#[cfg(not(loom))]
 mod probe;
 #[cfg(not(loom))]
 mod readiness;

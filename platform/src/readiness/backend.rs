@@ -4,10 +4,10 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
-use super::conn::Out;
 use super::{MAX_COMPLETIONS, Poller, Readiness};
 use crate::backend::{Backend, Chunk, Completion, Interest, Kind, ListenerId, SendBuf, Token};
 use crate::listener::Listener;
+use crate::out::Out;
 use crate::sys;
 use crate::waker::Waker;
 
@@ -87,22 +87,17 @@ impl<P: Poller> Backend for Readiness<P> {
     }
 
     fn send(&mut self, token: Token, buf: SendBuf) {
-        assert!(!buf.is_empty(), "an empty send");
+        let out = Out::buf(buf);
         let Some(conn) = self.live(token) else { return };
         assert!(conn.out.is_none(), "one send in flight a connection");
-        conn.out = Some(Out::Buf { buf, sent: 0 });
+        conn.out = Some(out);
         self.start_out(token);
     }
 
     fn send_file(&mut self, token: Token, file: OwnedFd, offset: u64, len: u64) {
         let Some(conn) = self.live(token) else { return };
         assert!(conn.out.is_none(), "one send in flight a connection");
-        conn.out = Some(Out::File {
-            file,
-            offset,
-            left: len,
-            sent: 0,
-        });
+        conn.out = Some(Out::file(file, offset, len));
         self.start_out(token);
     }
 

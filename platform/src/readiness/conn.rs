@@ -4,6 +4,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use crate::backend::{Completion, EndOfReceive, SendBuf, Token};
+use crate::out::Out;
 use crate::sys;
 
 /// Tries of a send that goes out in pieces, before others get their turn.
@@ -35,21 +36,6 @@ pub(super) struct Conn {
     pub(super) queued: bool,
     /// FIN goes out once `out` has gone.
     finish: bool,
-}
-
-/// What is being sent.
-#[derive(Debug)]
-pub(super) enum Out {
-    Buf {
-        buf: SendBuf,
-        sent: usize,
-    },
-    File {
-        file: OwnedFd,
-        offset: u64,
-        left: u64,
-        sent: u64,
-    },
 }
 
 /// What looking at the receiving side gave.
@@ -155,16 +141,7 @@ impl Conn {
     }
 
     fn finish_out(&mut self, token: Token, result: io::Result<()>) -> Option<Completion> {
-        let completion = match self.out.take()? {
-            Out::Buf { mut buf, .. } => {
-                buf.body = bytes::Bytes::new();
-                Completion::Sent { token, result, buf }
-            }
-            Out::File { sent, .. } => Completion::FileSent {
-                token,
-                result: result.map(|()| sent),
-            },
-        };
+        let completion = self.out.take()?.over(token, result);
         if self.finish {
             self.finish_after_out();
         }

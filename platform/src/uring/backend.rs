@@ -5,12 +5,12 @@ use std::os::fd::{AsFd, OwnedFd, RawFd};
 use std::time::Duration;
 
 use super::buffers::Buffers;
-use super::conn::Out;
 use super::outer::Outer;
 use super::ring::Ring;
 use super::{HELD, Listening, MAX_COMPLETIONS, MAX_REAPED, Uring, gone};
 use crate::backend::{Backend, Chunk, Completion, Interest, Kind, ListenerId, SendBuf, Token};
 use crate::listener::Listener;
+use crate::out::Out;
 use crate::readiness::Poller;
 use crate::slots::Slots;
 use crate::sys;
@@ -72,22 +72,17 @@ impl Backend for Uring {
     }
 
     fn send(&mut self, token: Token, buf: SendBuf) {
-        assert!(!buf.is_empty(), "an empty send");
+        let out = Out::buf(buf);
         let Some(conn) = self.live(token) else { return };
         assert!(conn.out.is_none(), "one send in flight a connection");
-        conn.out = Some(Out::Buf { buf, sent: 0 });
+        conn.out = Some(out);
         self.push_send(token);
     }
 
     fn send_file(&mut self, token: Token, file: OwnedFd, offset: u64, len: u64) {
         let Some(conn) = self.live(token) else { return };
         assert!(conn.out.is_none(), "one send in flight a connection");
-        conn.out = Some(Out::File {
-            file,
-            offset,
-            left: len,
-            sent: 0,
-        });
+        conn.out = Some(Out::file(file, offset, len));
         self.step_file(token);
     }
 

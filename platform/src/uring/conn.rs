@@ -5,7 +5,7 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
 use io_uring::{opcode, squeue, types};
 
-use crate::backend::SendBuf;
+use crate::out::Out;
 use crate::sys;
 
 /// Requests of a connection that the kernel may still complete, as bits of [`Conn::in_flight`].
@@ -59,21 +59,6 @@ pub(super) struct Held {
     pub(super) pieces: VecDeque<Vec<u8>>,
     /// An end of file came after them.
     pub(super) eof: bool,
-}
-
-/// What is being sent.
-#[derive(Debug)]
-pub(super) enum Out {
-    Buf {
-        buf: SendBuf,
-        sent: usize,
-    },
-    File {
-        file: OwnedFd,
-        offset: u64,
-        left: u64,
-        sent: u64,
-    },
 }
 
 /// What a sendmsg in flight points at.

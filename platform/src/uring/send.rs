@@ -3,12 +3,12 @@
 use std::io;
 use std::os::fd::AsFd;
 
-use bytes::Bytes;
 use io_uring::{cqueue, opcode, types};
 
-use super::conn::{Out, bit};
+use super::conn::bit;
 use super::{Op, Uring};
 use crate::backend::{Completion, Token};
+use crate::out::Out;
 use crate::sys;
 
 /// Bytes of a file that are sent in one turn: the socket would take more, and others wait (R1).
@@ -62,17 +62,8 @@ impl Uring {
 
     /// Ends what is being sent.
     fn take_out(&mut self, token: Token, result: io::Result<()>) -> Option<Completion> {
-        let conn = self.conns.get_mut(token)?;
-        Some(match conn.out.take()? {
-            Out::Buf { mut buf, .. } => {
-                buf.body = Bytes::new();
-                Completion::Sent { token, result, buf }
-            }
-            Out::File { sent, .. } => Completion::FileSent {
-                token,
-                result: result.map(|()| sent),
-            },
-        })
+        let out = self.conns.get_mut(token)?.out.take()?;
+        Some(out.over(token, result))
     }
 
     fn finish_after_out(&mut self, token: Token) {

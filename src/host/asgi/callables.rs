@@ -3,7 +3,6 @@
 //! An awaitable that can complete at once costs no future and no trip through the event loop. It is also a coroutine by
 //! duck type (`send`, `throw`, `close`), so that `asyncio.create_task(receive())` works as under other servers.
 
-use bytes::Bytes;
 use pyo3::exceptions::{PyOSError, PyRuntimeError, PyStopIteration, PyTypeError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -293,12 +292,7 @@ impl Pending {
         let _ = traceback;
         self.waiting = None;
         self.over = true;
-        let error = match value {
-            Some(value) if !value.is_none() => value.clone(),
-            _ if kind.is_instance_of::<pyo3::types::PyType>() => kind.call0()?,
-            _ => kind.clone(),
-        };
-        Err(PyErr::from_value(error))
+        Err(thrown(kind, value)?)
     }
 
     fn close(&mut self) {
@@ -364,7 +358,7 @@ impl Pending {
         match message {
             Message::Body(bytes, more) => {
                 dict.set_item(intern!(py, "type"), intern!(py, "http.request"))?;
-                dict.set_item(intern!(py, "body"), body_object(py, &bytes))?;
+                dict.set_item(intern!(py, "body"), PyBytes::new(py, &bytes))?;
                 dict.set_item(intern!(py, "more_body"), more)?;
             }
             Message::Disconnect => dict.set_item(intern!(py, "type"), intern!(py, "http.disconnect"))?,
@@ -406,8 +400,17 @@ impl Pending {
     }
 }
 
-fn body_object<'py>(py: Python<'py>, bytes: &Bytes) -> Bound<'py, PyBytes> {
-    PyBytes::new(py, bytes)
+/// The exception that a coroutine's `throw(type, value)` or `throw(exception)` is to raise.
+///
+/// # Errors
+/// What making one of its type gave.
+fn thrown(kind: &Bound<'_, PyAny>, value: Option<&Bound<'_, PyAny>>) -> PyResult<PyErr> {
+    let error = match value {
+        Some(value) if !value.is_none() => value.clone(),
+        _ if kind.is_instance_of::<pyo3::types::PyType>() => kind.call0()?,
+        _ => kind.clone(),
+    };
+    Ok(PyErr::from_value(error))
 }
 
 /// An awaitable that completes at once; one object serves all.
@@ -441,12 +444,7 @@ impl Ready {
         traceback: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Py<PyAny>> {
         let _ = traceback;
-        let error = match value {
-            Some(value) if !value.is_none() => value.clone(),
-            _ if kind.is_instance_of::<pyo3::types::PyType>() => kind.call0()?,
-            _ => kind.clone(),
-        };
-        Err(PyErr::from_value(error))
+        Err(thrown(kind, value)?)
     }
 
     fn close(&self) {}
