@@ -18,7 +18,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from harness.server import Server, Servers, Target
+from harness.server import Server, Servers, Target, violations
 from harness.targets import BASE, UVICORN, UVLOOP, missing
 
 _skipped: dict[str, str] = {}
@@ -77,6 +77,15 @@ def _time_limit() -> Iterator[None]:
     yield
     signal.alarm(0)
     signal.signal(signal.SIGALRM, before)
+
+
+@pytest.fixture(autouse=True)
+def _no_violations() -> Iterator[None]:
+    """What the validator says fails the test that is running; what comes later fails its server's last look."""
+    violations.clear()
+    yield
+    if violations:
+        pytest.fail("".join(violations), pytrace=False)
 
 
 @pytest.fixture(scope="session")

@@ -79,7 +79,7 @@ def holdings(server: Server) -> dict[str, Any]:
 @pytest.mark.beyond_uvicorn("an endless sender never hears that its client has gone")
 @pytest.mark.parametrize("work", [pipelines, connections, tasks])
 def test_nothing_grows(start: Callable[..., Server], work: Callable[[Server], None]) -> None:
-    server = start("probe:app")
+    server = start("probe:app", validated=False)
     server.expected_tracebacks += ["BrokenPipeError", "ConnectionResetError", "OSError"]
     for _ in range(2):
         work(server)  # pools and caches fill
@@ -118,7 +118,7 @@ def assert_level(before: Usage, after: Usage) -> None:
 
 def test_idle_connections_are_cheap(start: Callable[..., Server]) -> None:
     """At most 4 KiB of resident memory each; here 1,000 of them (the bar's 10,000 are measured by the benchmarks)."""
-    server = start("probe:app")
+    server = start("probe:app", validated=False)
     clients = []
     try:
         for _ in range(100):

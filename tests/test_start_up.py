@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from harness.client import Client
-from harness.server import APPS, Process, Server, Target, environment
+from harness.server import APPS, Process, Server, Target, environment, under_validation
 from harness.targets import missing
 from harness.waiting import until
 
@@ -29,9 +29,9 @@ HERE = Target(backend="epoll")
 STARTED: list[Server] = []
 
 
-def serve(app: str, *options: str, address: str | None = None) -> Server:
+def serve(app: str, *options: str, address: str | None = None, validated: bool = True) -> Server:
     """Start a server; it is ended with the test."""
-    STARTED.append(Server(HERE, app, *options, address=address))
+    STARTED.append(Server(HERE, app, *options, address=address, validated=validated))
     return STARTED[-1]
 
 
@@ -221,7 +221,7 @@ def test_app_dir(tmp_path: Path) -> None:
 
 def test_a_factory_and_a_default_attribute() -> None:
     for arguments in (["--factory", "awkward_app:make"], ["probe"]):
-        server = serve(arguments[-1], *arguments[:-1])
+        server = serve(arguments[-1], *arguments[:-1], validated=False)
         assert server.get("/hello").status == 200
         assert server.stop() == 0
 
@@ -377,7 +377,8 @@ def test_as_process_1_it_ends_on_sigterm_and_reaps() -> None:
     unshare = shutil.which("unshare")
     if unshare is None or subprocess.run([unshare, "-pf", "true"], check=False, capture_output=True).returncode != 0:
         pytest.skip("NOT TESTED HERE: a PID namespace cannot be made on this machine")
-    process = Process([unshare, "-pf", "--kill-child", *HERE.command(), "--port", "0", "probe:app"])
+    app, env = under_validation("probe:app")
+    process = Process([unshare, "-pf", "--kill-child", *HERE.command(), "--port", "0", app], env=env)
     try:
         port = int(process.line(r"ready on http://127\.0\.0\.1:(\d+)")[1])
         with Client(("127.0.0.1", port)) as client:

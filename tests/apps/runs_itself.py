@@ -7,13 +7,14 @@ import threading
 import urllib.request
 
 import probe
+from validator import Validator
 
 import m0serve
 
 
 def on_threads(model: str, backend: str) -> None:
     """Two servers in one process, neither on the main thread, stopped from code."""
-    servers = [m0serve.Server(probe.app, port=0, model=model, backend=backend) for _ in range(2)]
+    servers = [m0serve.Server(Validator(probe.app), port=0, model=model, backend=backend) for _ in range(2)]
     codes: list[int] = []
     threads = [threading.Thread(target=lambda server=server: codes.append(server.run())) for server in servers]
     for thread in threads:
@@ -36,7 +37,7 @@ def main() -> None:
     """What the first argument names."""
     what = sys.argv[1]
     if what == "run":
-        m0serve.run(probe.app, port=0)
+        m0serve.run(Validator(probe.app), port=0)
         print("after run", flush=True)
     elif what == "wrong":
         m0serve.run("probe:app", port=0, max_body="much")  # type: ignore[arg-type]

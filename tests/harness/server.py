@@ -22,6 +22,12 @@ APPS = Path(__file__).resolve().parent.parent / "apps"
 #: The word that every exception raised on purpose carries; a traceback that ends without it is a defect.
 EXPECTED = "expected-by-the-test"
 
+#: Begins the line of the validator (apps/validator.py) about a message that the server should not have sent or taken.
+VIOLATION = "ASGI VIOLATION"
+
+#: Such lines of any process, until the test that is running fails for them.
+violations: list[str] = []
+
 _READY = {
     "m0serve": re.compile(r"\bready\b.*?(?:https?://(?P<host>\[[^\]]+\]|[^:/\s]+):(?P<port>\d+)|(?P<unix>/\S+))"),
     "uvicorn": re.compile(r"running on (?:https?://(?P<host>\[[^\]]+\]|[^:/\s]+):(?P<port>\d+)|.*?(?P<unix>/\S+))"),
@@ -47,7 +53,8 @@ class Target:
     def command(self) -> list[str]:
         """How the server is called, without its options."""
         if self.server == "uvicorn":
-            quiet = ["--no-access-log", "--lifespan", "auto", "--http", "httptools"]
+            # It takes what is no coroutine function, such as the validator, for an application of ASGI 2.
+            quiet = ["--no-access-log", "--lifespan", "auto", "--http", "httptools", "--interface", "asgi3"]
             return [sys.executable, "-m", "uvicorn", "--loop", self.loop, *quiet]
         options = ["--model", self.model, "--backend", self.backend, "--loop", self.loop]
         return [sys.executable, "-m", "m0serve", *options]
@@ -59,8 +66,17 @@ def environment(**extra: str) -> dict[str, str]:
     return kept | {"PYTHONUNBUFFERED": "1"} | extra
 
 
+def under_validation(app: str, *options: str, env: dict[str, str] | None = None) -> tuple[str, dict[str, str]]:
+    """The import string of the validator around an application, and the environment that it needs."""
+    name = "validated:make" if "--factory" in options else "validated:app"
+    return name, {"PYTHONPATH": str(APPS), **(env or {}), "VALIDATED_APP": app}
+
+
 class Process:
     """A child whose standard error is read as it comes."""
+
+    #: Whether what the validator says of it fails the test that is running.
+    judged = True
 
     def __init__(self, command: list[str], cwd: Path = APPS, env: dict[str, str] | None = None) -> None:
         self.command = command
@@ -87,6 +103,8 @@ class Process:
 
     def _read(self, stream: Iterator[str], lines: list[str]) -> None:
         for line in stream:
+            if self.judged and line.startswith(VIOLATION):
+                violations.append(line)
             with self._changed:
                 lines.append(line)
                 self._changed.notify_all()
@@ -164,9 +182,14 @@ class Server(Process):
         address: str | None = None,
         cwd: Path = APPS,
         wait_ready: bool = True,
+        validated: bool = True,
     ) -> None:
+        """`validated=False` leaves the validator out, for tests about loading an application or what one costs."""
         self.target = target
+        self.judged = target.server == "m0serve"
         self.expected_tracebacks: list[str] = [EXPECTED]
+        if validated and ":" in app:
+            app, env = under_validation(app, *options, env=env)
         bind = () if "--port" in options or "--uds" in options else ("--port", "0")
         super().__init__([*target.command(), *bind, *options, app], cwd=cwd, env=env)
         self.address: tuple[str, int] | str = address or ("127.0.0.1", 0)
@@ -263,7 +286,8 @@ class Server(Process):
         if self.target.server != "m0serve":
             return []
         text = self.stderr
-        found = [f"in its log: {line!r}" for line in text.splitlines() if "panicked" in line or "never awaited" in line]
+        bad = ("panicked", "never awaited", VIOLATION)
+        found = [f"in its log: {line!r}" for line in text.splitlines() if any(word in line for word in bad)]
         for block, last in tracebacks(text):
             if not any(pattern in last for pattern in self.expected_tracebacks):
                 found.append(f"unexpected traceback:\n{block}")
@@ -297,20 +321,20 @@ class Servers:
     target: Target
     running: dict[tuple[object, ...], Server] = field(default_factory=dict)
 
-    def get(self, app: str, *options: str, env: dict[str, str] | None = None) -> Server:
+    def get(self, app: str, *options: str, env: dict[str, str] | None = None, validated: bool = True) -> Server:
         """The server for this, started now if it is not there yet or has died (which the end reports)."""
-        key = (app, options, tuple(sorted((env or {}).items())))
+        key = (app, options, tuple(sorted((env or {}).items())), validated)
         server = self.running.get(key)
         if server is None or server.process.poll() is not None:
             if server is not None:
                 raise AssertionError(f"the shared server has died: exit code {server.wait()}\n{server.stderr}")
-            server = self.running[key] = Server(self.target, app, *options, env=env)
+            server = self.running[key] = Server(self.target, app, *options, env=env, validated=validated)
         return server
 
     def close(self) -> list[str]:
         """Stop them all; return what was wrong with any."""
         found = []
-        for (app, options, _), server in self.running.items():
+        for (app, options, *_), server in self.running.items():
             try:
                 found += [f"{app} {' '.join(options)} ({self.target.label}): {fault}" for fault in server.faults()]
             finally:

@@ -92,3 +92,9 @@ async def echo_headers(scope: Scope, receive: Receive, send: Send) -> None:
     back = [(name, value) for name, value in scope["headers"] if name.startswith(b"x-") or name == b"set-cookie"]
     await send({"type": "http.response.start", "status": 200, "headers": [*back, (b"content-length", b"2")]})
     await send({"type": "http.response.body", "body": b"ok"})
+
+
+@route("callables")
+async def callables(scope: Scope, receive: Receive, send: Send) -> None:
+    """What the application was called with."""
+    await reply_json(send, [receive.__qualname__, send.__qualname__, type(receive.__self__).__module__])  # type: ignore[attr-defined]
