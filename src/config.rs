@@ -153,6 +153,10 @@ pub struct Config {
     pub max_body: Option<u64>,
     /// Largest request head in bytes, 256 to 16 MiB.
     pub max_head: usize,
+    /// Longest request target in bytes, 256 to 16 MiB; a head's limit limits it too.
+    pub max_target: usize,
+    /// Most fields in a request's head, 1 to 10,000.
+    pub max_fields: usize,
     /// Within this a request's head must be complete.
     #[serde(serialize_with = "seconds")]
     pub header_timeout: Duration,
@@ -279,6 +283,8 @@ impl From<cli::Parsed> for Config {
             forwarded_allow_ips: cli.forwarded_allow_ips,
             max_body: limit(cli.max_body),
             max_head: usize::try_from(cli.max_head).expect("bounded by its parser"),
+            max_target: usize::try_from(cli.max_target).expect("bounded by its parser"),
+            max_fields: usize::try_from(cli.max_fields).expect("bounded by its parser"),
             header_timeout: cli.header_timeout,
             body_timeout: cli.body_timeout,
             idle_timeout: cli.idle_timeout,

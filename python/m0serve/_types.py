@@ -36,6 +36,8 @@ class Options(TypedDict, total=False):
     forwarded_allow_ips: str | None
     max_body: int | str | None
     max_head: int | str | None
+    max_target: int | str | None
+    max_fields: int | None
     header_timeout: float | None
     body_timeout: float | None
     idle_timeout: float | None

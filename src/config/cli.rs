@@ -86,6 +86,12 @@ pub(super) struct Cli {
     /// Largest request head in bytes (k, m)
     #[arg(long, value_name = "SIZE", default_value = "64k", value_parser = values::head_size)]
     pub max_head: u64,
+    /// Longest request target in bytes (k, m), as far as the head may be that long
+    #[arg(long, value_name = "SIZE", default_value = "16k", value_parser = values::head_size)]
+    pub max_target: u64,
+    /// Most fields in a request's head
+    #[arg(long, value_name = "N", default_value = "128", value_parser = values::fields)]
+    pub max_fields: u64,
     /// Seconds within which a request's head must be complete
     #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = values::timeout)]
     pub header_timeout: std::time::Duration,
@@ -209,7 +215,7 @@ fn switch_argument(name: &str, on: bool) -> String {
 
 /// The names of all options, a switch by its positive name only.
 fn option_names() -> impl Iterator<Item = &'static str> {
-    const NAMES: [&str; 28] = [
+    const NAMES: [&str; 30] = [
         "app",
         "host",
         "port",
@@ -227,6 +233,8 @@ fn option_names() -> impl Iterator<Item = &'static str> {
         "forwarded_allow_ips",
         "max_body",
         "max_head",
+        "max_target",
+        "max_fields",
         "header_timeout",
         "body_timeout",
         "idle_timeout",

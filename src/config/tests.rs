@@ -80,6 +80,8 @@ fn every_option_can_come_from_its_variable() {
         ("forwarded_allow_ips", "*"),
         ("max_body", "1k"),
         ("max_head", "1k"),
+        ("max_target", "1k"),
+        ("max_fields", "7"),
         ("header_timeout", "1.5"),
         ("body_timeout", "1"),
         ("idle_timeout", "1"),

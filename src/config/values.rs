@@ -121,6 +121,12 @@ pub(super) fn head_size(text: &str) -> Result<u64, String> {
     }
 }
 
+/// How many fields a head may have: room for them is taken with every head (R7).
+pub(super) fn fields(text: &str) -> Result<u64, String> {
+    let number = unsigned(text.trim()).filter(|number| (1..=10_000).contains(number));
+    number.ok_or_else(|| "give a number from 1 to 10000".to_owned())
+}
+
 /// A time in seconds, fractions allowed, at most a year.
 fn seconds_from(text: &str, how: &str) -> Result<Duration, String> {
     const YEAR: f64 = 31_536_000.0;
@@ -235,6 +241,9 @@ mod tests {
         assert_eq!(head_size("256"), Ok(256));
         assert!(head_size("255").is_err());
         assert!(head_size("17m").is_err());
+        assert_eq!(fields("1"), Ok(1));
+        assert!(fields("0").is_err());
+        assert!(fields("10001").is_err());
     }
 
     #[test]

@@ -356,8 +356,8 @@ fn settings(config: &Config) -> Settings {
         limits: Limits {
             max_head: config.max_head,
             max_body: config.max_body.unwrap_or(0),
-            max_target: Limits::default().max_target.min(config.max_head),
-            ..Limits::default()
+            max_target: config.max_target.min(config.max_head),
+            max_fields: config.max_fields,
         },
         header_timeout: config.header_timeout,
         body_timeout: config.body_timeout,
