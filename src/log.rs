@@ -132,6 +132,23 @@ impl Logger {
     ///
     /// `version` is what follows `HTTP/`. A peer on a UNIX socket is written as `-`.
     pub fn access(&self, peer: Option<SocketAddr>, method: &[u8], target: &[u8], version: &str, status: u16) {
+        self.access_line(peer, status, |line| {
+            push_escaped(line, method);
+            line.push(' ');
+            push_escaped(line, target);
+            let _ = write!(line, " HTTP/{version}");
+        });
+    }
+
+    /// A request that was refused before it was understood: what came of its first line, as it came, or `-`.
+    pub fn access_refused(&self, peer: Option<SocketAddr>, first_line: &[u8], status: u16) {
+        self.access_line(peer, status, |line| match first_line {
+            [] => line.push('-'),
+            bytes => push_escaped(line, bytes),
+        });
+    }
+
+    fn access_line(&self, peer: Option<SocketAddr>, status: u16, put_request: impl FnOnce(&mut String)) {
         if !self.shared.access {
             return;
         }
@@ -143,10 +160,8 @@ impl Logger {
             None => line.push('-'),
         }
         line.push_str(" - \"");
-        push_escaped(line, method);
-        line.push(' ');
-        push_escaped(line, target);
-        let _ = write!(line, " HTTP/{version}\" {status}");
+        put_request(line);
+        let _ = write!(line, "\" {status}");
         requests.write(line);
     }
 

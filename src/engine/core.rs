@@ -4,17 +4,36 @@
 //! `dirty`; nothing here makes a system call.
 
 use std::collections::VecDeque;
+use std::net::SocketAddr;
 
 use m0_platform::{Clock, Instant, Token};
 
 use super::conn::{Conn, Phase, Timer};
-use super::exchange::Exchanges;
+use super::exchange::{Exchanges, Expect, RequestLine, Response};
 use super::output::BufPool;
 use super::settings::{Settings, Stats};
 use super::timers::{NEVER, Wheel};
 use crate::handoff::{Job, Why};
 use crate::http1::{self, DateCache};
 use crate::log::Logger;
+
+/// What the access log says of a request that got no answer, because its client had gone or the server was ended: the
+/// number that nginx uses for it.
+const UNANSWERED: u16 = 499;
+/// How often a connection with a send in flight is looked at until its time-out.
+const LOOKS_AT_A_SEND: u64 = 8;
+
+/// A client's name in the log.
+pub struct Who(pub Option<SocketAddr>);
+
+impl std::fmt::Display for Who {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.0 {
+            Some(peer) => write!(f, "{peer}"),
+            None => f.write_str("a client"),
+        }
+    }
+}
 
 /// State of an engine.
 #[derive(Debug)]
@@ -130,10 +149,12 @@ impl Core {
     pub fn detach(&mut self, conn: &mut Conn, why: Why) {
         let Some(id) = conn.exchange.take() else { return };
         let exchange = self.exchanges.get(id).expect("an attached exchange is open");
-        if exchange.response != super::exchange::Response::Complete {
+        if exchange.response != Response::Complete {
             conn.cut |= exchange.ends_by_closing();
+            let (line, status) = (exchange.line.take(), exchange.status);
             self.jobs.push_back(Job::Reset(id, why));
             self.stats.abandoned += u64::from(why == Why::PeerGone);
+            self.log_access(conn, line, if status == 0 { UNANSWERED } else { status });
         }
         self.exchanges.detach(id);
     }
@@ -146,26 +167,43 @@ impl Core {
         conn.phase = Phase::Closed;
     }
 
-    /// Answers with an error of our own, if nothing of a response is out yet, and serves nothing further.
-    pub fn refuse(&mut self, conn: &mut Conn, status: u16, text: &str, why: Why) {
-        use super::exchange::Response;
+    /// Answers with an error of our own, if nothing of a response is out yet, and serves nothing further. `line` is the
+    /// request's, when it has no exchange that knows it.
+    pub fn refuse(&mut self, conn: &mut Conn, status: u16, text: &str, why: Why, line: Option<Box<RequestLine>>) {
         let exchange = conn.exchange.and_then(|id| self.exchanges.get(id));
-        let response = exchange.map_or(Response::NotStarted, |exchange| exchange.response);
+        let response = match exchange {
+            Some(exchange) => {
+                let line = exchange.line.take();
+                let (response, sent) = (exchange.response, exchange.status);
+                self.log_access(conn, line, if sent == 0 { status } else { sent });
+                response
+            }
+            None => {
+                match line {
+                    Some(_) => self.log_access(conn, line, status),
+                    None => self.log.access_refused(conn.peer, conn.decoder.request_line(), status),
+                }
+                Response::NotStarted
+            }
+        };
         self.stats.refused += 1;
-        match conn.peer {
-            Some(peer) => self
-                .log
-                .warn("refused", format_args!("refused {peer} with {status}: {text}")),
-            None => self
-                .log
-                .warn("refused", format_args!("refused a client with {status}: {text}")),
-        }
+        let who = Who(conn.peer);
+        self.log
+            .warn("refused", format_args!("refused {who} with {status}: {text}"));
         self.detach(conn, why);
         if response == Response::NotStarted {
             self.write_refusal(conn, status, text);
         }
         // A response that had begun is cut short by closing, which is all that is left to say.
         conn.finish(true);
+    }
+
+    /// The line of a request in the access log, unless it has been written.
+    pub fn log_access(&self, conn: &Conn, line: Option<Box<RequestLine>>, status: u16) {
+        if let Some(line) = line {
+            self.log
+                .access(conn.peer, &line.method, &line.target, line.version, status);
+        }
     }
 
     /// A whole response of our own.
@@ -195,9 +233,9 @@ impl Core {
                     let exchange = self.exchanges.get(id).expect("an attached exchange is open");
                     if exchange.request_done || exchange.request_aborted {
                         Timer::Off
-                    } else if exchange.response == super::exchange::Response::Complete {
+                    } else if exchange.response == Response::Complete {
                         Timer::Discard
-                    } else if exchange.credit > 0 && exchange.expect != super::exchange::Expect::Waiting {
+                    } else if exchange.credit > 0 && exchange.expect != Expect::Waiting {
                         Timer::Body
                     } else {
                         Timer::Off
@@ -227,8 +265,23 @@ impl Core {
             Timer::Linger => super::LINGER_TIME,
         };
         conn.deadline = self.wheel.tick_after(self.now, after);
-        if conn.deadline < conn.filed {
-            conn.filed = self.wheel.file(conn.token, conn.deadline);
+        if self.next_look(conn) < conn.filed {
+            self.file_anew(conn);
+        }
+    }
+
+    /// Files a connection that has a deadline to be looked at.
+    pub fn file_anew(&mut self, conn: &mut Conn) {
+        conn.filed = self.wheel.file(conn.token, self.next_look(conn));
+    }
+
+    /// When to look at it: at its deadline. That a client has taken something of a send that is not over is only found
+    /// out by looking, so while one is out that is done more often: the time then starts anew, and is over no later than
+    /// this part of it after it should be.
+    fn next_look(&self, conn: &Conn) -> u64 {
+        match conn.timer {
+            Timer::Write => self.wheel.part_of_the_way(conn.deadline, LOOKS_AT_A_SEND),
+            _ => conn.deadline,
         }
     }
 
@@ -246,7 +299,7 @@ impl Core {
                     .and_then(|id| self.exchanges.get(id))
                     .filter(|e| !e.request_done);
                 match in_body {
-                    Some(exchange) => exchange.credit > 0 || exchange.response == super::exchange::Response::Complete,
+                    Some(exchange) => exchange.credit > 0 || exchange.response == Response::Complete,
                     None => conn.pending.len() < super::conn::PENDING_LIMIT,
                 }
             }

@@ -4,10 +4,10 @@ use bytes::Bytes;
 use m0_platform::Token;
 
 use super::conn::{Conn, Phase, Timer};
-use super::core::Core;
+use super::core::{Core, Who};
 use super::exchange::{Exchange, Expect, RequestLine, Response};
 use crate::handoff::{ExchangeId, Framing, Job, Request, RequestHead, Upgrade, Version, Why};
-use crate::http1::{Event, Refusal};
+use crate::http1::Event;
 
 /// Body bytes of a request that was answered early which are read and thrown away to keep the connection.
 const DISCARD_LIMIT: usize = 1024 * 1024;
@@ -64,11 +64,9 @@ impl Core {
                 }
                 Err(refusal) => {
                     // What was dispatched of it is told by the reset; a request that was not is never told.
-                    if opening.take().is_some() {
-                        self.forget(conn);
-                    }
+                    let line = opening.take().and_then(|_| self.forget(conn));
                     body.clear();
-                    self.refuse_input(conn, &refusal);
+                    self.refuse(conn, refusal.status(), refusal.reason(), Why::Refused, line);
                 }
             }
         }
@@ -88,7 +86,8 @@ impl Core {
     fn begin(&mut self, conn: &mut Conn, head: RequestHead) -> Option<Box<Request>> {
         if head.upgrade == Upgrade::WebSocket {
             let text = "WebSocket connections are not supported by this server yet.";
-            self.refuse(conn, 501, text, Why::Refused);
+            let line = self.settings.access_log.then(|| Box::new(request_line(&head)));
+            self.refuse(conn, 501, text, Why::Refused, line);
             return None;
         }
         let last = self.settings.max_requests != 0 && conn.served + 1 >= self.settings.max_requests;
@@ -121,12 +120,14 @@ impl Core {
         None
     }
 
-    /// A request that was refused before the host heard of it.
-    fn forget(&mut self, conn: &mut Conn) {
+    /// A request that was refused before the host heard of it; its line for the access log.
+    fn forget(&mut self, conn: &mut Conn) -> Option<Box<RequestLine>> {
         let id = conn.exchange.take().expect("a request that opens has an exchange");
+        let line = self.exchanges.get(id).and_then(|exchange| exchange.line.take());
         self.exchanges.detach(id);
         self.exchanges.release(id);
         self.stats.requests -= 1;
+        line
     }
 
     /// The body, or its end, comes although the client might have waited for `100 Continue`.
@@ -183,10 +184,6 @@ impl Core {
         if exchange.response == Response::Complete {
             self.finish_exchange(conn);
         }
-    }
-
-    fn refuse_input(&mut self, conn: &mut Conn, refusal: &Refusal) {
-        self.refuse(conn, refusal.status(), refusal.reason(), Why::Refused);
     }
 
     /// The response is complete and the request read: on to the next, or to the end.
@@ -266,15 +263,25 @@ impl Core {
         match conn.timer {
             Timer::Off => unreachable!("no deadline without a timer"),
             Timer::Fresh | Timer::Idle => conn.finish(false),
-            Timer::Head => self.refuse(conn, 408, "The request head did not arrive in time.", Why::TimedOut),
-            Timer::Body => self.refuse(conn, 408, "The request body did not arrive in time.", Why::TimedOut),
+            Timer::Head => self.too_slow(conn, "The request head did not arrive in time."),
+            Timer::Body => self.too_slow(conn, "The request body did not arrive in time."),
             Timer::Discard => {
                 let id = conn.exchange.expect("the rest of a request belongs to its exchange");
                 self.leave(conn, id);
                 conn.finish(true);
             }
-            Timer::Write | Timer::Linger => self.kill(conn, Why::TimedOut),
+            Timer::Write => {
+                let who = Who(conn.peer);
+                self.log
+                    .warn("not read", format_args!("cut {who} off: it did not read its response"));
+                self.kill(conn, Why::TimedOut);
+            }
+            Timer::Linger => self.kill(conn, Why::TimedOut),
         }
+    }
+
+    fn too_slow(&mut self, conn: &mut Conn, text: &str) {
+        self.refuse(conn, 408, text, Why::TimedOut, None);
     }
 }
 

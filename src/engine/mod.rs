@@ -308,7 +308,7 @@ impl Engine {
                 } else {
                     "The server is stopping."
                 };
-                core.refuse(conn, 503, text, crate::handoff::Why::Refused);
+                core.refuse(conn, 503, text, crate::handoff::Why::Refused, None);
             });
         }
     }
@@ -349,12 +349,12 @@ impl Engine {
                 // What this pass brought counts, also when it comes late because the application kept the loop.
                 core.rearm(conn);
                 let moved = std::mem::replace(&mut conn.progress, progress) != progress;
-                if conn.deadline > tick {
-                    if conn.deadline != NEVER {
-                        conn.filed = core.wheel.file(conn.token, conn.deadline);
-                    }
-                } else if conn.timer == Timer::Write && moved {
+                if conn.timer == Timer::Write && moved {
                     conn.touched = true;
+                } else if conn.deadline > tick {
+                    if conn.deadline != NEVER {
+                        core.file_anew(conn);
+                    }
                 } else {
                     core.timed_out(conn);
                 }

@@ -9,7 +9,7 @@ use bytes::Bytes;
 
 use super::conn::{Conn, Phase};
 use super::core::Core;
-use super::exchange::{Expect, RequestLine, Response};
+use super::exchange::{Expect, Response};
 use super::output::Owner;
 use crate::handoff::{ExchangeId, Frame, Job, ResponseHead, Why, charge};
 use crate::http1::{self, BodyMode, ResponseContext};
@@ -149,13 +149,6 @@ impl Core {
             self.finish_exchange(conn);
         }
         // Otherwise the rest of the request is read and thrown away, within a bound: then the connection goes on.
-    }
-
-    fn log_access(&self, conn: &Conn, line: Option<Box<RequestLine>>, status: u16) {
-        if let Some(line) = line {
-            self.log
-                .access(conn.peer, &line.method, &line.target, line.version, status);
-        }
     }
 
     fn abort(&mut self, conn: &mut Conn, id: ExchangeId, why: Why) {

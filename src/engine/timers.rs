@@ -44,6 +44,11 @@ impl Wheel {
         u64::try_from(ticks).unwrap_or(NEVER - 1)
     }
 
+    /// The tick at one of so many equal parts of the way from now to `due`, at least a tick from now.
+    pub fn part_of_the_way(&self, due: u64, parts: u64) -> u64 {
+        self.current + due.saturating_sub(self.current).div_ceil(parts)
+    }
+
     /// Files a token to be looked at in (or, beyond the horizon, before) tick `due`; returns the tick it is filed in.
     pub fn file(&mut self, token: Token, due: u64) -> u64 {
         let farthest = self.current + SLOTS as u64 - 1;

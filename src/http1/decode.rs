@@ -29,6 +29,9 @@ pub enum Finish {
     CutBody,
 }
 
+/// Bytes of a refused request's first line that are kept for the log.
+const KEPT_LINE: usize = 512;
+
 /// Decodes the requests of one connection.
 ///
 /// Between requests it holds no buffer; it keeps a copy of a head only while that is incomplete, at most
@@ -44,7 +47,7 @@ pub enum Finish {
 pub struct RequestDecoder {
     limits: Limits,
     state: State,
-    /// A head that has begun and not ended.
+    /// A head that has begun and not ended; after a refusal what is kept of its first line.
     partial: Vec<u8>,
     scan: Scan,
     /// The connection ends with this request.
@@ -119,10 +122,20 @@ impl RequestDecoder {
             State::Refused(refusal) => Err(*refusal),
         };
         if let Err(refusal) = event {
+            match self.state {
+                State::Before(_) => self.partial = first_line(input).to_vec(),
+                State::Head => self.partial = first_line(&self.partial).to_vec(),
+                State::Length(_) | State::Chunked(_) | State::Done | State::Refused(_) => {}
+            }
             self.state = State::Refused(refusal);
-            self.partial = Vec::new();
         }
         event
+    }
+
+    /// What has come of the first line of a head that is not complete or was refused, as it came: for the log.
+    #[must_use]
+    pub fn request_line(&self) -> &[u8] {
+        first_line(&self.partial)
     }
 
     /// Whether a head has begun and is not complete; the empty line that may precede one does not count.
@@ -232,6 +245,13 @@ fn skip_empty_line(state: &mut EmptyLine, input: &mut &[u8]) -> Result<bool, Ref
         *input = rest;
     }
     Ok(false)
+}
+
+/// The first line without its end, or what there is of it, cut to what a log needs.
+fn first_line(head: &[u8]) -> &[u8] {
+    let head = &head[..head.len().min(KEPT_LINE)];
+    let line = head.split(|byte| *byte == b'\n').next().unwrap_or_default();
+    line.strip_suffix(b"\r").unwrap_or(line)
 }
 
 /// Cuts `taken` bytes off the front; `None` for none.

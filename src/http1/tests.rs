@@ -197,14 +197,33 @@ fn a_head_split_off_a_long_input_leaves_the_rest() {
 }
 
 #[test]
-fn a_refused_head_is_not_kept() {
-    let mut decoder = RequestDecoder::new(&Limits::default());
-    for piece in ["GET / HTTP/1.1\r\nHo", "st: h\n"] {
-        let mut input = piece.as_bytes();
-        let _ = decoder.decode(&mut input);
+fn of_a_refused_head_only_the_first_line_is_kept_for_the_log() {
+    let long = format!("GET /{} HTTP/1.1\r\n", "x".repeat(1000));
+    for (pieces, line) in [
+        (&["GET / HTTP/1.1\r\nHo", "st: h\n"][..], "GET / HTTP/1.1"),
+        (&["GET / HTTP/1.1\r\nA: b\n"], "GET / HTTP/1.1"),
+        (&["GET / HTTP/1.1\nA: b\r\n\r\n"], "GET / HTTP/1.1"),
+        (&["\r\n", "\x16\x03\x01 hello"], "\x16\x03\x01 hello"),
+        (&["\r\n\r\n"], ""),
+        (&[&long, "A\n"], &long[..512]),
+        (
+            &["POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\nx"],
+            "",
+        ),
+    ] {
+        let mut decoder = RequestDecoder::new(&Limits::default());
+        let mut refused = false;
+        for piece in pieces {
+            let mut input = piece.as_bytes();
+            while !refused && !input.is_empty() {
+                refused = decoder.decode(&mut input).is_err();
+            }
+        }
+        assert!(refused, "{pieces:?}");
+        assert_eq!(decoder.finish(), Finish::Clean);
+        assert_eq!(decoder.request_line(), line.as_bytes());
+        assert_eq!(decoder.held(), line.len());
     }
-    assert_eq!(decoder.finish(), Finish::Clean);
-    assert_eq!(decoder.held(), 0);
 }
 
 /// A head that arrives byte by byte must not be searched again from its start: that would be quadratic. What was seen

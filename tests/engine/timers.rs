@@ -146,9 +146,32 @@ fn a_client_that_reads_slowly_is_not_closed_until_it_stops() {
         rig.net.peer(client, |peer| peer.flow = Flow::Held);
         assert!(!rig.is_closed(client));
     }
-    // What left last was noticed at the next look, which starts the time anew.
-    rig.pass_time(42 * SECOND);
+    // What left last is noticed at the next look, an eighth of the time-out later at most: that starts the time anew.
+    rig.pass_time(19 * SECOND);
+    assert!(!rig.is_closed(client));
+    rig.pass_time(4 * SECOND);
     assert!(rig.is_closed(client));
+    rig.over();
+}
+
+/// It was given up only after twice the time-out, because what it took of the send before counted as news.
+#[test]
+fn a_client_that_stops_reading_in_the_middle_is_given_one_time_out_and_no_more() {
+    let mut rig = Rig::new(quick());
+    let client = rig.client(get("/"));
+    let id = rig.request().id;
+    rig.push(Frame::Head(id, head(200, &[])));
+    rig.say_chunk(id, &[b'x'; 10_000]);
+    rig.pass_time(5 * SECOND);
+    rig.flow(client, Flow::Trickle(100));
+    rig.push(Frame::Chunk(id, Bytes::from(vec![b'x'; 50_000])));
+    rig.turn();
+    rig.net.peer(client, |peer| peer.flow = Flow::Held);
+    rig.pass_time(19 * SECOND);
+    assert!(!rig.is_closed(client), "too early");
+    rig.pass_time(4 * SECOND);
+    assert!(rig.is_closed(client), "too late");
+    assert_eq!(rig.stats().timed_out, 1);
     rig.over();
 }
 
