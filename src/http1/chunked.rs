@@ -11,6 +11,9 @@ const MAX_DIGITS: u8 = 16;
 const MAX_EXTENSION: u32 = 1024;
 /// Bytes of all trailer lines.
 const MAX_TRAILERS: u32 = 8 * 1024;
+/// What may not come in a trailer, in lower case: fields that say where a message ends and whom it is for (RFC 9110,
+/// section 6.5.1). We drop trailers, but who forwards them or merges them into the head reads another message (R8).
+const NOT_IN_TRAILERS: [&[u8]; 3] = [b"content-length", b"host", b"transfer-encoding"];
 /// Bytes of framing that every body may have; see [`super::RequestDecoder`] for the bound.
 const FREE_OVERHEAD: u64 = 64 * 1024;
 /// Bytes of framing for each byte of body beyond that: a chunk of one byte takes five.
@@ -40,11 +43,17 @@ pub(super) struct Chunked {
     overhead: u64,
     /// Bytes of this chunk's extensions, or of all trailers, so far.
     counted: u32,
+    /// Bytes of this trailer's name so far; names that are longer than it counts are none that it is compared with.
+    name: u8,
+    /// Which of `NOT_IN_TRAILERS` begin with this trailer's name so far, a bit for each.
+    candidates: u8,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Size,
+    /// White space after a size, which only an extension may follow.
+    SizeSpace,
     Extension,
     SizeLf,
     Data,
@@ -67,6 +76,8 @@ impl Chunked {
             body: 0,
             overhead: 0,
             counted: 0,
+            name: 0,
+            candidates: 0,
         }
     }
 
@@ -96,6 +107,11 @@ impl Chunked {
         self.overhead += 1;
         match self.phase {
             Phase::Size => self.size_byte(byte)?,
+            Phase::SizeSpace => match byte {
+                b'\t' | b' ' => self.count(MAX_EXTENSION, Refusal::ChunkExtension)?,
+                b';' => self.phase = Phase::Extension,
+                _ => return Err(Refusal::ChunkSize),
+            },
             Phase::Extension => match byte {
                 b'\r' => self.phase = Phase::SizeLf,
                 b'\t' | b' '..=b'~' | 0x80.. => self.count(MAX_EXTENSION, Refusal::ChunkExtension)?,
@@ -122,8 +138,12 @@ impl Chunked {
             b'0'..=b'9' => byte - b'0',
             b'a'..=b'f' => byte - b'a' + 10,
             b'A'..=b'F' => byte - b'A' + 10,
-            b';' | b'\r' if self.digits > 0 => {
-                self.phase = if byte == b';' { Phase::Extension } else { Phase::SizeLf };
+            b';' | b'\r' | b'\t' | b' ' if self.digits > 0 => {
+                self.phase = match byte {
+                    b';' => Phase::Extension,
+                    b'\r' => Phase::SizeLf,
+                    _ => Phase::SizeSpace,
+                };
                 return Ok(());
             }
             _ => return Err(Refusal::ChunkSize),
@@ -157,10 +177,14 @@ impl Chunked {
     /// One byte of the trailers, which have the form of fields (RFC 9112, section 7.1.2).
     fn trailer_byte(&mut self, byte: u8) -> Result<(), Refusal> {
         self.count(MAX_TRAILERS, Refusal::TrailersTooLarge)?;
-        let token = TOKEN_LOWER[usize::from(byte)] != 0;
+        let lower = TOKEN_LOWER[usize::from(byte)];
         self.phase = match (self.phase, byte) {
             (Phase::Trailer, b'\r') => Phase::EndLf,
-            (Phase::Trailer | Phase::TrailerName, _) if token => Phase::TrailerName,
+            (Phase::Trailer | Phase::TrailerName, _) if lower != 0 => {
+                self.name_byte(lower);
+                Phase::TrailerName
+            }
+            (Phase::TrailerName, b':') if self.is_not_for_trailers() => return Err(Refusal::TrailerField),
             (Phase::TrailerName, b':') => Phase::TrailerValue,
             (Phase::Trailer | Phase::TrailerName, _) => return Err(Refusal::FieldName),
             (Phase::TrailerValue, b'\r') => Phase::TrailerLf,
@@ -170,6 +194,25 @@ impl Chunked {
             _ => return Err(Refusal::LineEnd),
         };
         Ok(())
+    }
+
+    /// One more byte of a trailer's name, in lower case.
+    fn name_byte(&mut self, lower: u8) {
+        if self.phase == Phase::Trailer {
+            self.name = 0;
+            self.candidates = (1 << NOT_IN_TRAILERS.len()) - 1;
+        }
+        for (index, name) in NOT_IN_TRAILERS.iter().enumerate() {
+            if name.get(usize::from(self.name)) != Some(&lower) {
+                self.candidates &= !(1 << index);
+            }
+        }
+        self.name = self.name.saturating_add(1);
+    }
+
+    fn is_not_for_trailers(&self) -> bool {
+        let complete = |index: usize| NOT_IN_TRAILERS[index].len() == usize::from(self.name);
+        (0..NOT_IN_TRAILERS.len()).any(|index| self.candidates & 1 << index != 0 && complete(index))
     }
 
     fn count(&mut self, max: u32, refusal: Refusal) -> Result<(), Refusal> {

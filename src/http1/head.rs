@@ -278,7 +278,8 @@ impl Target {
             .position(|byte| matches!(byte, b'/' | b'?' | b'#'))
             .unwrap_or(rest.len());
         check_authority(&rest[..length])?;
-        if length == 0 {
+        // A port alone does not name a host either (RFC 9110, section 4.2.1).
+        if length == 0 || rest[0] == b':' {
             return Err(Refusal::Host);
         }
         let end = authority + position(length);
@@ -336,12 +337,35 @@ fn absolute_prefix(target: &[u8]) -> Option<u32> {
     }
 }
 
-/// Refuses bytes that neither a host nor a port can have (RFC 3986, section 3.2): among them white space, the `@` of
-/// user information, and whatever ends an authority. Empty is allowed, as in Host it is (RFC 9112, section 3.2).
+/// Refuses what is no host with an optional port (RFC 3986, section 3.2; RFC 9112, section 3.2): two parsers that split
+/// it in different places are led to different hosts. White space, user information and whatever ends an authority are
+/// among the bytes that it cannot have. Empty is allowed, as in Host it is.
 fn check_authority(authority: &[u8]) -> Result<(), Refusal> {
+    let (literal, rest) = match authority {
+        [b'[', rest @ ..] => match memchr::memchr(b']', rest) {
+            Some(end) if end > 0 => (&rest[..end], &rest[end + 1..]),
+            _ => return Err(Refusal::Host),
+        },
+        _ => (&[][..], authority),
+    };
+    let name_ends = memchr::memchr(b':', rest).unwrap_or(rest.len());
+    let (name, port) = rest.split_at(name_ends);
+    let allowed = literal.iter().all(|byte| *byte == b':' || is_in_host(*byte))
+        && name.iter().all(|byte| is_in_host(*byte))
+        && (name.is_empty() || literal.is_empty())
+        && port.iter().skip(1).all(u8::is_ascii_digit);
+    if allowed && (memchr::memchr(b'%', authority).is_none() || is_percent_encoded(authority)) {
+        Ok(())
+    } else {
+        Err(Refusal::Host)
+    }
+}
+
+/// Whether a host can have this byte: unreserved, a subordinate delimiter, or part of a percent-encoded one.
+fn is_in_host(byte: u8) -> bool {
     static ALLOWED: [bool; 256] = {
         let mut table = [false; 256];
-        let others = b"-._~%!$&'()*+,;=:[]";
+        let others = b"-._~%!$&'()*+,;=";
         let mut index = 0;
         while index < others.len() {
             table[others[index] as usize] = true;
@@ -356,11 +380,14 @@ fn check_authority(authority: &[u8]) -> Result<(), Refusal> {
         }
         table
     };
-    if authority.iter().all(|byte| ALLOWED[usize::from(*byte)]) {
-        Ok(())
-    } else {
-        Err(Refusal::Host)
-    }
+    ALLOWED[usize::from(byte)]
+}
+
+/// Whether two hexadecimal digits follow every percent sign.
+#[cold]
+fn is_percent_encoded(text: &[u8]) -> bool {
+    let mut after = text.split(|byte| *byte == b'%').skip(1);
+    after.all(|part| part.len() >= 2 && part[..2].iter().all(u8::is_ascii_hexdigit))
 }
 
 /// The elements of a comma-separated list, without the white space around them.

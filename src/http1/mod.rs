@@ -11,7 +11,7 @@
 //! - one empty line before a request line is skipped (section 2.2), a second one is refused;
 //! - lines end in CRLF and nothing else, obsolete folding is refused (sections 2.2 and 5.2);
 //! - an absolute-form target is reduced to its path and query, and its authority becomes the value of `host`
-//!   (section 3.2.2); the schemes are `http` and `https`, an authority with user information is refused;
+//!   (section 3.2.2); the schemes are `http` and `https`, an authority with user information or without a host is refused;
 //! - CONNECT is answered 501, `*` is taken with OPTIONS only;
 //! - every Content-Length but a single run of digits is refused, a list of equal numbers too (section 6.3);
 //! - Transfer-Encoding is `chunked`; another coding before it is answered 501 (section 6.1), on HTTP/1.0 it is refused;
@@ -19,7 +19,8 @@
 //! - an expectation other than `100-continue` is ignored, as is `100-continue` where there is no body or on HTTP/1.0
 //!   (RFC 9110, section 10.1.1);
 //! - a request to switch to WebSocket that has a body is an ordinary request;
-//! - trailer fields are checked as strictly as fields and dropped.
+//! - trailer fields are checked as strictly as fields and dropped; Content-Length, Transfer-Encoding and Host among them
+//!   are refused (RFC 9110, section 6.5.1).
 
 mod chunked;
 mod date;
@@ -37,6 +38,8 @@ mod tests_body;
 mod tests_fields;
 #[cfg(test)]
 mod tests_head;
+#[cfg(test)]
+mod tests_lenient;
 #[cfg(test)]
 mod tests_mutate;
 #[cfg(test)]

@@ -33,7 +33,7 @@ pub enum Refusal {
     HostMissing,
     /// More than one Host.
     HostRepeated,
-    /// A Host, or an authority in the target, with bytes that none can have.
+    /// A Host, or an authority in the target, that is none.
     Host,
     /// Content-Length is no number.
     ContentLength,
@@ -59,6 +59,8 @@ pub enum Refusal {
     ChunkEnd,
     /// The trailers of a chunked body are longer than allowed.
     TrailersTooLarge,
+    /// A trailer is a field that says where the message ends or whom it is for.
+    TrailerField,
 }
 
 impl Refusal {
@@ -107,6 +109,7 @@ impl Refusal {
             Refusal::ChunkExtension => "a chunk extension is not valid or too long",
             Refusal::ChunkEnd => "a chunk does not end in CRLF",
             Refusal::TrailersTooLarge => "the trailer fields are too large",
+            Refusal::TrailerField => "Content-Length, Transfer-Encoding and Host do not belong in trailers",
         }
     }
 }

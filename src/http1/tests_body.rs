@@ -54,7 +54,6 @@ fn chunk_sizes() {
         "1,",
         "\u{ff11}",
         "\0",
-        "1 ;a",
     ] {
         assert_eq!(
             bad(&format!("{size}\r\na\r\n0\r\n\r\n")),
@@ -127,7 +126,7 @@ fn extensions_are_bounded() {
 fn trailers_are_checked_and_dropped() {
     let outcome = post_with(
         CHUNKED,
-        "1\r\na\r\n0\r\nA: b\r\nContent-Length: 5\r\nEmpty:\r\nX:\t\u{e9} \r\n\r\n",
+        "1\r\na\r\n0\r\nA: b\r\nContent-Type: c\r\nEmpty:\r\nX:\t\u{e9} \r\n\r\n",
     );
     let seen = outcome.one();
     assert_eq!((&seen.body[..], seen.fields.len()), (&b"a"[..], 2));
@@ -158,6 +157,38 @@ fn trailers_are_checked_and_dropped() {
         Err(Refusal::TrailersTooLarge)
     );
     assert_eq!(Refusal::TrailersTooLarge.status(), 431);
+}
+
+#[test]
+fn no_trailer_says_where_the_message_ends_or_whom_it_is_for() {
+    for name in ["Content-Length", "transfer-encoding", "HOST"] {
+        for before in ["", "A: b\r\n", "Content-: 1\r\n"] {
+            let trailers = format!("0\r\n{before}{name}: 1\r\n\r\n");
+            assert_eq!(bad(&trailers), Refusal::TrailerField, "{trailers:?}");
+        }
+        let shorter = &name[..name.len() - 1];
+        let other = format!("0\r\n{shorter}: 1\r\n{name}s: 1\r\nX{name}: 1\r\n{name}-{name}: 1\r\n\r\n");
+        assert_eq!(post_with(CHUNKED, &other).one().body, b"");
+    }
+    let long = format!("0\r\n{}: 1\r\nhost: 1\r\n\r\n", "h".repeat(300));
+    assert_eq!(bad(&long), Refusal::TrailerField);
+}
+
+/// RFC 9112, section 7.1.1: it is to be removed, before a semicolon. Without one it is no extension.
+#[test]
+fn white_space_between_size_and_extension() {
+    for line in ["1 ;a", "1\t; a = b", "1 \t ;", "1;a ;b"] {
+        assert_eq!(chunked(&format!("{line}\r\na\r\n0 ;\r\n\r\n")), b"a", "{line:?}");
+    }
+    for line in ["1 ", "1\t", "1 1", "1 a;", "1 \0;", "1 \n;", " ;", " 1;"] {
+        assert_eq!(
+            bad(&format!("{line}\r\na\r\n0\r\n\r\n")),
+            Refusal::ChunkSize,
+            "{line:?}"
+        );
+    }
+    let padded = format!("1{};\r\na\r\n0\r\n\r\n", " ".repeat(1026));
+    assert_eq!(bad(&padded), Refusal::ChunkExtension);
 }
 
 #[test]

@@ -20,7 +20,37 @@ fn hosts() {
         Refusal::HostRepeated
     );
     for bad in [
-        "a b", "a/b", "u@h", "a?b", "a#b", "a\tb", "a\"b", "a\\b", "<a>", "h\u{e9}",
+        "a b",
+        "a/b",
+        "u@h",
+        "a?b",
+        "a#b",
+        "a\tb",
+        "a\"b",
+        "a\\b",
+        "<a>",
+        "h\u{e9}",
+        "h:80a",
+        "h:80:80",
+        "h: 80",
+        "h:-1",
+        "h:+1",
+        "[::1",
+        "::1",
+        "[]",
+        "[]:80",
+        "[::1]a",
+        "[::1]80",
+        "a[::1]",
+        "[[::1]]",
+        "a]",
+        "[a/b]",
+        "%",
+        "a%2",
+        "%zz",
+        "h%4g:80",
+        "[::1]:80:80",
+        "a,b:80,c",
     ] {
         assert_eq!(
             refused(format!("GET / HTTP/1.1\r\nHost: {bad}\r\n\r\n")),
@@ -28,7 +58,23 @@ fn hosts() {
             "{bad:?}"
         );
     }
-    for good in ["", "h", "h_1:80", "[::1]:8000", "127.0.0.1", "xn--a-b.example."] {
+    for good in [
+        "",
+        "h",
+        "h_1:80",
+        "[::1]:8000",
+        "[::1]",
+        "[v1.a:b]",
+        "127.0.0.1",
+        "xn--a-b.example.",
+        "h:",
+        ":80",
+        "0.0.0.0=5000",
+        "a,b",
+        "%41b%2F:1",
+        "[fe80::1%25eth0]",
+        "h:123456",
+    ] {
         let seen = decode(format!("GET / HTTP/1.1\r\nHost: {good}\r\n\r\n")).one();
         assert_eq!(seen.field("host"), Some(good.as_bytes()));
     }

@@ -284,6 +284,11 @@ fn absolute_form_is_reduced_and_its_host_wins() {
         "http://u:p@x/",
         "http://x\\y/",
         "http://a|b/",
+        "http://:80/",
+        "http://x:a/",
+        "http://x:80:80/",
+        "http://[::1/",
+        "http://[/]/",
     ] {
         assert_eq!(bad_target("GET", bad), Refusal::Host, "{bad}");
     }
