@@ -208,7 +208,8 @@ class Server:
 
     async def _shut_down(self, loop: asyncio.AbstractEventLoop, lifespan: Lifespan) -> None:
         """Everything between the stop and the end of the loop, in the drain time-out and a little more."""
-        deadline = loop.time() + self._config.drain_timeout
+        began = loop.time()
+        deadline = began + self._config.drain_timeout
         if self.started.is_set():
             await self._drain(loop, deadline)
         await self._stop_lifespan(loop, lifespan, max(deadline, loop.time() + GRACE))
@@ -218,11 +219,16 @@ class Server:
         limit = max(deadline, loop.time() + GRACE)
         await self._finish(loop, loop.shutdown_asyncgens(), limit, "an asynchronous generator")
         await self._finish(loop, loop.shutdown_default_executor(), limit, "a thread of the loop's executor")
+        if self.started.is_set() and not self.hung:
+            self._inform(f"stopped after {loop.time() - began:.1f} s")
 
     async def _drain(self, loop: asyncio.AbstractEventLoop, deadline: float) -> None:
         """Waits for what is in flight and for background tasks; names and cancels what is left."""
         assert self._service is not None
         service = self._service
+        count = len(service.abandoned())
+        what = f"{count} request{'s' if count > 1 else ''}" if count else "nothing"
+        self._inform(f"stopping: {what} in flight; at most {self._config.drain_timeout:g} s are left")
         drained = service.drain()
         await asyncio.wait((drained,), timeout=max(0.0, deadline - loop.time()))
         while (tasks := _running(service.tasks())) and (left := deadline - loop.time()) > 0:
@@ -263,6 +269,10 @@ class Server:
         _, pending = await asyncio.wait((task,), timeout=max(0.0, limit - loop.time()))
         if pending:
             self._hang((f"{what} does not end",))
+
+    def _inform(self, sentence: str) -> None:
+        if self._config.log_level in ("info", "debug"):
+            say(sentence)
 
     def _hang(self, what: Iterable[str]) -> None:
         for line in what:

@@ -259,7 +259,7 @@ impl Core {
                 return;
             }
             Timer::Idle => self.settings.idle_timeout,
-            Timer::Fresh | Timer::Head => self.settings.header_timeout,
+            Timer::Fresh | Timer::Head => self.head_time(timer),
             Timer::Body | Timer::Write => self.settings.body_timeout,
             Timer::Discard => self.settings.body_timeout.min(super::DISCARD_TIME),
             Timer::Linger => super::LINGER_TIME,

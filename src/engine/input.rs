@@ -190,8 +190,8 @@ impl Core {
     pub fn finish_exchange(&mut self, conn: &mut Conn) {
         let id = conn.exchange.expect("an exchange finishes on its connection");
         let exchange = self.exchanges.get(id).expect("an attached exchange is open");
-        let keep_alive = exchange.keep_alive && !self.draining;
-        let unread = !exchange.request_done;
+        let (promised, unread) = (exchange.keep_alive, !exchange.request_done);
+        let keep_alive = self.goes_on(conn, promised);
         self.leave(conn, id);
         conn.served += 1;
         conn.touched = true;
@@ -212,6 +212,9 @@ impl Core {
 
     /// Nothing more can be decoded now. If nothing more will come either, that may be the end.
     fn after_decode(&mut self, conn: &mut Conn) {
+        if self.draining && conn.served > 0 && conn.is_idle() {
+            conn.finish(false); // what had come behind its last request was none
+        }
         if !conn.input_over || conn.phase != Phase::Open {
             return;
         }

@@ -9,6 +9,7 @@
 
 mod conn;
 mod core;
+mod drain;
 mod exchange;
 mod input;
 mod output;
@@ -30,7 +31,7 @@ use self::conn::{Conn, Phase, Timer};
 use self::core::Core;
 use self::output::Piece;
 use self::timers::NEVER;
-use crate::handoff::{Frame, Job, Stop};
+use crate::handoff::{Frame, Job};
 use crate::log::Logger;
 
 /// How long a connection may linger after our FIN.
@@ -297,18 +298,12 @@ impl Engine {
         // Those that are refused linger for a while, and must not take the places of those that could be served.
         let most = self.core.settings.max_connections;
         let full = most != 0 && self.core.admitted >= most;
-        conn.admitted = !full && !self.core.draining;
+        conn.admitted = !full;
         self.core.admitted += usize::from(conn.admitted);
-        let refused = !conn.admitted;
         self.core.insert(conn);
-        if refused {
+        if full {
             self.core.with_conn(token, |core, conn| {
-                let text = if full {
-                    "Too many connections."
-                } else {
-                    "The server is stopping."
-                };
-                core.refuse(conn, 503, text, crate::handoff::Why::Refused, None);
+                core.refuse(conn, 503, "Too many connections.", crate::handoff::Why::Refused, None);
             });
         }
     }
@@ -411,17 +406,6 @@ impl Engine {
         }
         core.rearm(&mut conn);
         core.conns[token.index as usize] = Some(conn);
-    }
-
-    fn stop(&mut self, how: Stop) {
-        for listener in self.listeners.drain(..) {
-            self.backend.unlisten(listener);
-        }
-        self.accept_again = None;
-        match how {
-            Stop::Drain => self.core.drain(),
-            Stop::Now => self.core.stop(),
-        }
     }
 }
 

@@ -7,7 +7,7 @@ use std::os::fd::OwnedFd;
 
 use bytes::Bytes;
 
-use super::conn::{Conn, Phase};
+use super::conn::Conn;
 use super::core::Core;
 use super::exchange::{Expect, Response};
 use super::output::Owner;
@@ -140,7 +140,8 @@ impl Core {
         }
         exchange.response = Response::Complete;
         self.stats.responses += 1;
-        let cut = exchange.request_aborted || exchange.expect == Expect::Waiting || !exchange.keep_alive;
+        let waits = exchange.expect == Expect::Waiting;
+        let cut = exchange.request_aborted || waits || !exchange.keep_alive || self.draining;
         exchange.keep_alive &= exchange.request_done || !cut;
         let finished = exchange.request_done || cut;
         let (line, status) = (exchange.line.take(), exchange.status);
@@ -247,37 +248,5 @@ impl Core {
             }
             Err(_) => self.kill(conn, Why::PeerGone),
         }
-    }
-
-    /// Starts to drain: what is idle closes, the rest after its response.
-    pub fn drain(&mut self) {
-        self.draining = true;
-        for token in self.tokens() {
-            self.with_conn(token, |_, conn| {
-                if conn.is_idle() {
-                    conn.finish(true);
-                }
-            });
-        }
-    }
-
-    /// Closes everything.
-    pub fn stop(&mut self) {
-        self.draining = true;
-        for token in self.tokens() {
-            self.with_conn(token, |core, conn| core.kill(conn, Why::Stopping));
-        }
-    }
-
-    fn tokens(&self) -> Vec<m0_platform::Token> {
-        self.conns.iter().flatten().map(|conn| conn.token).collect()
-    }
-
-    /// Whether a drain has nothing more to wait for: connections that only await the peer's FIN do not count.
-    pub fn is_drained(&self) -> bool {
-        self.conns
-            .iter()
-            .flatten()
-            .all(|conn| matches!(conn.phase, Phase::Linger | Phase::Closed))
     }
 }

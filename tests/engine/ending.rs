@@ -1,8 +1,11 @@
 //! Draining and stopping (R11).
 
+use std::os::fd::AsRawFd;
 use std::time::Duration;
 
+use m0serve::config::LogLevel;
 use m0serve::handoff::{Frame, Stop, Why};
+use m0serve::log::Logger;
 
 use crate::rig::{Rig, answered, get, head, post, settings};
 use crate::script::{End, Flow};
@@ -34,7 +37,6 @@ fn the_end_of_a_drain_is_a_job_before_the_next_wait() {
 #[test]
 fn a_drain_closes_what_is_idle_and_finishes_what_is_in_flight() {
     let mut rig = Rig::new(settings());
-    let fresh = rig.connect();
     let idle = rig.client(get("/"));
     rig.serve("one");
     rig.out(idle);
@@ -43,12 +45,13 @@ fn a_drain_closes_what_is_idle_and_finishes_what_is_in_flight() {
     let uploading = rig.client(post("/up", 6, "") + "abc");
     let upload = rig.request().id;
     rig.stop(Stop::Drain);
-    assert!(rig.is_over(fresh) && rig.is_over(idle));
+    assert!(rig.is_closed(idle));
     assert!(!rig.is_over(busy) && !rig.is_over(uploading));
     assert_eq!(rig.stopped(), 0);
     rig.answer(id, "done");
     assert!(rig.out(busy).ends_with("connection: close\r\n\r\ndone"));
     assert!(rig.is_over(busy));
+    rig.end(busy, End::Fin); // until then it lingers: a client that pipelines may be sending still
     assert_eq!(rig.stopped(), 0);
     rig.feed(uploading, "def");
     assert_eq!(rig.body(upload), b"def");
@@ -117,20 +120,127 @@ fn a_drain_bounds_what_it_waits_for() {
     rig.over();
 }
 
+/// The listener's end would reset them, and a 503 would be an error that nobody needed to see.
 #[test]
-fn a_connection_that_slips_in_during_a_drain_is_refused() {
+fn connections_that_the_kernel_had_taken_are_served_by_a_drain() {
     let mut rig = Rig::new(settings());
     let client = rig.client(get("/"));
     let id = rig.request().id;
-    // Accepted by the kernel before the listener closed, delivered after.
-    let late = rig.net.connect();
-    rig.engine.wait(Some(Duration::ZERO)).expect("a scripted wait");
-    rig.push(Frame::Stop(Stop::Drain));
-    rig.settle();
-    assert!(rig.out(late).starts_with("HTTP/1.1 503 "));
-    assert!(rig.is_over(late));
+    let (asks, silent) = (rig.net.connect(), rig.net.connect());
+    rig.net.send(asks, get("/late").as_bytes());
+    rig.stop(Stop::Drain);
+    assert!(!rig.net.accepting().0);
+    rig.serve("served");
+    assert!(rig.out(asks).ends_with("connection: close\r\n\r\nserved"));
     rig.answer(id, "done");
     assert!(rig.out(client).ends_with("done"));
+    assert!(!rig.is_over(silent), "its request may be on the way");
+    assert_eq!(rig.stopped(), 0);
+    rig.pass_time(Duration::from_millis(1500));
+    assert!(rig.is_closed(silent));
+    assert_eq!((rig.out(silent), rig.stopped()), (String::new(), 1));
+    rig.over();
+}
+
+/// One that was accepted after the last look, and one that has been silent for long.
+#[test]
+fn a_drain_waits_for_the_first_request_of_new_connections_only() {
+    let mut rig = Rig::new(settings());
+    let kept = rig.connect();
+    rig.pass_time(Duration::from_millis(1500));
+    let new = rig.connect();
+    rig.stop(Stop::Drain);
+    assert!(rig.is_closed(kept) && !rig.is_over(new));
+    let late = rig.net.slip_in();
+    rig.feed(late, get("/"));
+    rig.serve("late");
+    assert!(rig.out(late).ends_with("connection: close\r\n\r\nlate"));
+    rig.feed(new, get("/"));
+    rig.serve("new");
+    assert!(rig.out(new).ends_with("connection: close\r\n\r\nnew"));
+    assert_eq!(rig.stopped(), 1);
+    rig.over();
+}
+
+/// A request that lies in the socket of an idle connection was sent before anything was closed.
+#[test]
+fn a_drain_serves_what_has_come_on_an_idle_connection() {
+    let mut rig = Rig::new(settings());
+    let client = rig.client(get("/"));
+    rig.serve("first");
+    rig.out(client);
+    rig.net.send(client, get("/second").as_bytes());
+    rig.stop(Stop::Drain);
+    rig.serve("second");
+    assert!(rig.out(client).ends_with("connection: close\r\n\r\nsecond"));
+    assert_eq!(rig.stopped(), 1);
+    rig.over();
+}
+
+/// A client that was promised a connection that goes on has its further requests served, the last of which says so.
+#[test]
+fn a_drain_serves_what_was_pipelined_behind_a_promise() {
+    for tail in ["", "\r\n", "GET / HT"] {
+        let mut rig = Rig::new(settings());
+        let client = rig.client(get("/1") + &get("/2") + &get("/3") + tail);
+        let first = rig.request().id;
+        rig.say_head(first, 200, &[("content-length", "3")]);
+        rig.stop(Stop::Drain);
+        rig.say_chunk(first, b"one");
+        rig.credit(first);
+        rig.say(Frame::End(first));
+        rig.serve("two");
+        assert!(rig.out(client).ends_with("connection: close\r\n\r\ntwo"));
+        assert_eq!(
+            rig.told(),
+            "nothing",
+            "the response to the second said that it is the last"
+        );
+        assert_eq!(
+            rig.stopped(),
+            0,
+            "what came behind it is read for a while, so that nothing is lost to a reset"
+        );
+        rig.end(client, End::Fin);
+        assert_eq!(rig.stopped(), 1);
+        rig.over();
+    }
+    // What has come behind the promise is no request, or not yet a whole one.
+    for (tail, after) in [("\r\n", ""), ("GET / HT", "HTTP/1.1 408 ")] {
+        let mut rig = Rig::new(settings());
+        let client = rig.client(get("/1") + tail);
+        let first = rig.request().id;
+        rig.say_head(first, 200, &[("content-length", "0")]);
+        rig.out(client);
+        rig.push(Frame::Stop(Stop::Drain));
+        rig.say(Frame::End(first));
+        rig.pass_time(Duration::from_millis(2500));
+        assert!(rig.out(client).starts_with(after));
+        assert!(rig.is_over(client));
+        rig.over();
+    }
+}
+
+/// Nothing further is served on the connection, so nothing is gained by reading the rest; but it lingers.
+#[test]
+fn a_drain_does_not_wait_for_the_rest_of_a_request_that_is_answered() {
+    let mut rig = Rig::new(settings());
+    let before = rig.client(post("/", 100, ""));
+    rig.serve("early");
+    let during = rig.client(post("/", 100, ""));
+    let id = rig.request().id;
+    rig.say_head(id, 200, &[("content-length", "0")]);
+    rig.stop(Stop::Drain);
+    rig.say(Frame::End(id));
+    assert!(rig.is_over(before) && rig.is_over(during));
+    rig.feed(before, "more");
+    assert!(
+        !rig.is_closed(before) && !rig.is_closed(during),
+        "a reset could destroy the response"
+    );
+    assert_eq!(rig.stopped(), 0);
+    rig.end(before, End::Fin);
+    rig.pass_time(Duration::from_millis(2500));
     assert_eq!(rig.stopped(), 1);
     rig.over();
 }
@@ -253,4 +363,30 @@ fn a_response_cut_short_within_an_upload_was_lost_to_a_reset() {
     assert!(rig.net.peer(client, |peer| peer.fin && !peer.closed), "it lingers");
     rig.end(client, End::Fin);
     assert!(rig.net.peer(client, |peer| peer.closed));
+    rig.over();
+}
+
+/// The host has completed it, and cannot name it any more (R12).
+#[test]
+fn a_response_that_is_cut_off_in_the_socket_is_said() {
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    let fd = writer.as_raw_fd();
+    let mut rig = Rig::logging(settings(), |clock| Logger::to(LogLevel::Warn, false, clock, fd, fd));
+    let client = rig.client(get("/"));
+    rig.flow(client, Flow::Held);
+    rig.serve("never taken");
+    let taken = rig.client(get("/"));
+    rig.serve("taken");
+    rig.out(taken);
+    rig.stop(Stop::Drain);
+    assert_eq!(rig.stopped(), 0);
+    rig.stop(Stop::Now);
+    assert_eq!(rig.stopped(), 1);
+    rig.over();
+    drop(writer);
+    let log = std::io::read_to_string(reader).expect("lines of text");
+    assert_eq!(
+        log,
+        "m0serve: warning: 1 response was cut off that its client had not taken in full\n"
+    );
 }

@@ -78,7 +78,9 @@ class Process:
     #: Whether what the validator says of it fails the test that is running.
     judged = True
 
-    def __init__(self, command: list[str], cwd: Path = APPS, env: dict[str, str] | None = None) -> None:
+    def __init__(
+        self, command: list[str], cwd: Path = APPS, env: dict[str, str] | None = None, pass_fds: tuple[int, ...] = ()
+    ) -> None:
         self.command = command
         self.process = subprocess.Popen(
             command,
@@ -89,6 +91,7 @@ class Process:
             stderr=subprocess.PIPE,
             text=True,
             errors="replace",
+            pass_fds=pass_fds,
         )
         self.pid = self.process.pid
         self._lines: list[str] = []
@@ -183,6 +186,7 @@ class Server(Process):
         cwd: Path = APPS,
         wait_ready: bool = True,
         validated: bool = True,
+        pass_fds: tuple[int, ...] = (),
     ) -> None:
         """`validated=False` leaves the validator out, for tests about loading an application or what one costs."""
         self.target = target
@@ -190,8 +194,8 @@ class Server(Process):
         self.expected_tracebacks: list[str] = [EXPECTED]
         if validated and ":" in app:
             app, env = under_validation(app, *options, env=env)
-        bind = () if "--port" in options or "--uds" in options else ("--port", "0")
-        super().__init__([*target.command(), *bind, *options, app], cwd=cwd, env=env)
+        bind = () if {"--port", "--uds", "--fd"} & set(options) else ("--port", "0")
+        super().__init__([*target.command(), *bind, *options, app], cwd=cwd, env=env, pass_fds=pass_fds)
         self.address: tuple[str, int] | str = address or ("127.0.0.1", 0)
         if wait_ready:
             try:
