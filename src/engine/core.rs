@@ -171,19 +171,19 @@ impl Core {
     /// request's, when it has no exchange that knows it.
     pub fn refuse(&mut self, conn: &mut Conn, status: u16, text: &str, why: Why, line: Option<Box<RequestLine>>) {
         let exchange = conn.exchange.and_then(|id| self.exchanges.get(id));
-        let response = match exchange {
+        let (response, is_head) = match exchange {
             Some(exchange) => {
                 let line = exchange.line.take();
-                let (response, sent) = (exchange.response, exchange.status);
+                let (response, sent, is_head) = (exchange.response, exchange.status, exchange.is_head);
                 self.log_access(conn, line, if sent == 0 { status } else { sent });
-                response
+                (response, is_head)
             }
             None => {
                 match line {
                     Some(_) => self.log_access(conn, line, status),
                     None => self.log.access_refused(conn.peer, conn.decoder.request_line(), status),
                 }
-                Response::NotStarted
+                (Response::NotStarted, false)
             }
         };
         self.stats.refused += 1;
@@ -192,7 +192,7 @@ impl Core {
             .warn("refused", format_args!("refused {who} with {status}: {text}"));
         self.detach(conn, why);
         if response == Response::NotStarted {
-            self.write_refusal(conn, status, text);
+            self.write_refusal(conn, status, text, is_head);
         }
         // A response that had begun is cut short by closing, which is all that is left to say.
         conn.finish(true);
@@ -207,10 +207,11 @@ impl Core {
     }
 
     /// A whole response of our own.
-    pub fn write_refusal(&mut self, conn: &mut Conn, status: u16, text: &str) {
+    pub fn write_refusal(&mut self, conn: &mut Conn, status: u16, text: &str, is_head: bool) {
         let date = self.settings.date.then(|| self.date.get(self.unix));
         let server = self.settings.server.as_deref();
-        http1::write_refusal(conn.output.tail(&mut self.pool), status, text, date, server);
+        let out = conn.output.tail(&mut self.pool);
+        http1::write_refusal(out, status, text, is_head, date, server);
     }
 
     /// Which time-out a connection is under.

@@ -155,13 +155,14 @@ impl Core {
     fn abort(&mut self, conn: &mut Conn, id: ExchangeId, why: Why) {
         let exchange = self.exchanges.get(id).expect("on_exchange found it");
         let (started, unread) = (exchange.response != Response::NotStarted, !exchange.request_done);
+        let is_head = exchange.is_head;
         conn.cut |= exchange.ends_by_closing();
         exchange.response = Response::Complete; // the host knows: it is not told again
         let (line, status) = (exchange.line.take(), if started { exchange.status } else { 500 });
         self.log_access(conn, line, status);
         self.leave(conn, id);
         if !started && why != Why::Stopping {
-            self.write_refusal(conn, 500, "Internal Server Error");
+            self.write_refusal(conn, 500, "Internal Server Error", is_head);
         }
         // What the client still sends must not turn our FIN into a reset, which could destroy what is on its way to it.
         conn.finish(unread || !conn.pending.is_empty());

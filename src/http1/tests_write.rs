@@ -323,6 +323,7 @@ fn refusals_are_complete_responses() {
         &mut out,
         refusal.status(),
         refusal.reason(),
+        false,
         Some(DateCache::new().get(0)),
         None,
     );

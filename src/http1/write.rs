@@ -121,8 +121,15 @@ pub fn write_chunk_start(out: &mut Vec<u8>, len: usize) {
 }
 
 /// Appends a complete response that ends the connection, with `text` and a line feed as its body: the answer to a
-/// [`super::Refusal`], and to what the engine itself has to refuse.
-pub fn write_refusal(out: &mut Vec<u8>, status: u16, text: &str, date: Option<&[u8; 29]>, server: Option<&[u8]>) {
+/// [`super::Refusal`], and to what the engine itself has to refuse. Of the answer to HEAD only the head.
+pub fn write_refusal(
+    out: &mut Vec<u8>,
+    status: u16,
+    text: &str,
+    is_head: bool,
+    date: Option<&[u8; 29]>,
+    server: Option<&[u8]>,
+) {
     write_status_line(out, status);
     if let Some(date) = date {
         out.extend_from_slice(b"date: ");
@@ -137,8 +144,10 @@ pub fn write_refusal(out: &mut Vec<u8>, status: u16, text: &str, date: Option<&[
     out.extend_from_slice(b"content-type: text/plain; charset=utf-8\r\ncontent-length: ");
     out.extend_from_slice((text.len() + 1).to_string().as_bytes());
     out.extend_from_slice(b"\r\nconnection: close\r\n\r\n");
-    out.extend_from_slice(text.as_bytes());
-    out.push(b'\n');
+    if !is_head {
+        out.extend_from_slice(text.as_bytes());
+        out.push(b'\n');
+    }
 }
 
 fn write_status_line(out: &mut Vec<u8>, status: u16) {

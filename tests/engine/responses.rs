@@ -304,6 +304,23 @@ fn a_file_for_a_head_request_or_of_no_bytes_is_done_at_once() {
     rig.over();
 }
 
+/// The text of a 500 or 408 of the server's own came after the head, where a client looks for the next response.
+#[test]
+fn an_answer_of_the_servers_own_to_head_has_no_body() {
+    let mut rig = Rig::new(settings());
+    let failed = rig.client("HEAD / HTTP/1.1\r\nhost: a\r\n\r\n");
+    let id = rig.request().id;
+    rig.say(Frame::Abort(id, Why::HostError));
+    let slow = rig.client("HEAD / HTTP/1.1\r\nhost: a\r\ncontent-length: 9\r\n\r\n");
+    rig.pass_time(Duration::from_secs(31));
+    for (client, status) in [(failed, "500"), (slow, "408")] {
+        let out = rig.out(client);
+        assert!(out.starts_with(&format!("HTTP/1.1 {status} ")), "{out}");
+        assert!(out.contains("\r\ncontent-length: ") && out.ends_with("\r\n\r\n"), "{out}");
+    }
+    rig.over();
+}
+
 #[test]
 fn a_send_that_fails_resets_the_exchange() {
     let mut rig = Rig::new(settings());
