@@ -316,7 +316,10 @@ fn an_answer_of_the_servers_own_to_head_has_no_body() {
     for (client, status) in [(failed, "500"), (slow, "408")] {
         let out = rig.out(client);
         assert!(out.starts_with(&format!("HTTP/1.1 {status} ")), "{out}");
-        assert!(out.contains("\r\ncontent-length: ") && out.ends_with("\r\n\r\n"), "{out}");
+        assert!(
+            out.contains("\r\ncontent-length: ") && out.ends_with("\r\n\r\n"),
+            "{out}"
+        );
     }
     rig.over();
 }
