@@ -238,7 +238,8 @@ class Server:
         names = service.abandoned() or [task.get_name() for task in tasks] or ["connections that did not close"]
         say(f"the drain time-out of {self._config.drain_timeout:g} s is over; abandoned: {', '.join(names)}")
         service.stop_now()
-        await self._cancel(loop, tasks, loop.time() + GRACE)
+        # What a request's task raises is reported where every request's is.
+        await self._cancel(loop, tasks, loop.time() + GRACE, show_errors=False)
 
     async def _stop_lifespan(self, loop: asyncio.AbstractEventLoop, lifespan: Lifespan, limit: float) -> None:
         shutdown = loop.create_task(lifespan.shut_down(), name="m0serve shutdown")
@@ -250,7 +251,14 @@ class Server:
             self._failure = lifespan.ended_by
         await self._cancel(loop, lifespan.cancel(), loop.time() + GRACE)
 
-    async def _cancel(self, loop: asyncio.AbstractEventLoop, tasks: Iterable[asyncio.Task[Any]], limit: float) -> None:
+    async def _cancel(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        tasks: Iterable[asyncio.Task[Any]],
+        limit: float,
+        *,
+        show_errors: bool = True,
+    ) -> None:
         """Cancels tasks; those that go on all the same are named and left."""
         waiting = _running(tasks)
         for task in waiting:
@@ -258,7 +266,7 @@ class Server:
         if not waiting:
             return
         done, pending = await asyncio.wait(waiting, timeout=max(0.0, limit - loop.time()))
-        for task in done:
+        for task in done if show_errors else ():
             if not task.cancelled() and (error := task.exception()) is not None:
                 say(f"error: the task {task.get_name()} raised while it was cancelled")
                 show(error)

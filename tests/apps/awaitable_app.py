@@ -1,4 +1,4 @@
-"""An application whose call returns awaitables of every kind but a coroutine."""
+"""An application whose call returns awaitables of every kind but a coroutine, or none."""
 
 from __future__ import annotations
 
@@ -34,6 +34,10 @@ def generator(send: Any) -> Generator[Any, None, None]:
 def app(scope: Any, receive: Any, send: Any) -> Any:
     """No coroutine function."""
     kind = scope["path"][1:]
+    if kind == "raises":
+        raise TypeError("expected-by-the-test")
+    if kind in ("nothing", "number"):
+        return {"nothing": None, "number": 7}[kind]
     if kind == "awaitable":
         return Awaitable(send)
     if kind == "future":

@@ -87,13 +87,17 @@ impl Exchange {
         PyRuntimeError::new_err(format!("{expected}, but got '{kind}'."))
     }
 
-    fn check_here(&self, wanted: Stage, kind: &str) -> PyResult<()> {
+    fn gone(&self, py: Python<'_>) -> PyErr {
+        self.host.get().runtime().client_disconnected(py)
+    }
+
+    fn check_here(&self, py: Python<'_>, wanted: Stage, kind: &str) -> PyResult<()> {
         let (gone, stage) = {
             let state = self.state.get()?;
             (state.is_pointless(), state.stage)
         };
         if stage != Stage::Complete && gone {
-            return Err(gone_error());
+            return Err(self.gone(py));
         }
         if stage != wanted {
             return Err(self.unexpected(kind));
@@ -102,7 +106,7 @@ impl Exchange {
     }
 
     fn start(&self, py: Python<'_>, message: &Bound<'_, PyDict>) -> PyResult<bool> {
-        self.check_here(Stage::Waiting, "http.response.start")?;
+        self.check_here(py, Stage::Waiting, "http.response.start")?;
         let status = message
             .get_item(intern!(py, "status"))?
             .ok_or_else(|| PyValueError::new_err("'http.response.start' must have a \"status\""))?;
@@ -121,13 +125,13 @@ impl Exchange {
             }
         }
         // The application's iterables ran above: the stage may have changed.
-        self.check_here(Stage::Waiting, "http.response.start")?;
+        self.check_here(py, Stage::Waiting, "http.response.start")?;
         self.state.get()?.start(head);
         Ok(true)
     }
 
     fn body(&self, py: Python<'_>, message: &Bound<'_, PyDict>) -> PyResult<bool> {
-        self.check_here(Stage::Started, "http.response.body")?;
+        self.check_here(py, Stage::Started, "http.response.body")?;
         let body = match message.get_item(intern!(py, "body"))? {
             None => PyBytes::new(py, b""),
             Some(body) => match body.cast_into::<PyBytes>() {
@@ -173,7 +177,7 @@ impl Exchange {
     }
 
     fn path(&self, py: Python<'_>, message: &Bound<'_, PyDict>) -> PyResult<bool> {
-        self.check_here(Stage::Started, "http.response.pathsend")?;
+        self.check_here(py, Stage::Started, "http.response.pathsend")?;
         let path = message
             .get_item(intern!(py, "path"))?
             .ok_or_else(|| PyValueError::new_err("'http.response.pathsend' must have a \"path\""))?;
@@ -221,10 +225,6 @@ fn open_file(path: &std::path::Path) -> PyResult<(std::fs::File, u64)> {
         return Err(PyOSError::new_err(text));
     }
     Ok((file, metadata.len()))
-}
-
-fn gone_error() -> PyErr {
-    PyOSError::new_err("the client has disconnected")
 }
 
 fn header_bytes<'a>(item: &'a Bound<'_, PyAny>) -> PyResult<&'a [u8]> {
@@ -312,7 +312,7 @@ impl Pending {
             let mut iterator = waiting.into_bound(py).cast_into::<pyo3::types::PyIterator>()?;
             match iterator.next() {
                 // A `send` was woken since there was room for it: that others took it meanwhile is their turn to wait.
-                None if matches!(self.kind, Kind::Send(_)) => return self.sent(),
+                None if matches!(self.kind, Kind::Send(_)) => return self.sent(py),
                 None => {}
                 Some(Err(error)) => {
                     self.over = true;
@@ -369,16 +369,16 @@ impl Pending {
     fn step_send(&self, py: Python<'_>, body: u64) -> PyResult<Option<Py<PyAny>>> {
         let state = self.exchange.get().state.get()?;
         if state.gone {
-            return Err(gone_error());
+            return Err(self.exchange.get().gone(py));
         }
         Ok(state.may_send(body).then(|| py.None()))
     }
 
     /// A `send` that waited is over.
-    fn sent(&mut self) -> PyResult<Option<Py<PyAny>>> {
+    fn sent(&mut self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
         self.over = true;
         if self.exchange.get().state.get()?.gone {
-            return Err(gone_error());
+            return Err(self.exchange.get().gone(py));
         }
         Ok(None)
     }

@@ -2,7 +2,7 @@
 
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::types::{PyDict, PyType};
 
 /// The loop and the application of a host that has been started.
 pub struct Runtime {
@@ -23,6 +23,9 @@ pub struct Runtime {
     wrap: Py<PyAny>,
     /// `m0serve._tasks.report`, which prints an application's traceback.
     pub report: Py<PyAny>,
+    is_farewell: Py<PyAny>,
+    /// What `send` raises once the client has gone.
+    client_disconnected: Py<PyType>,
 }
 
 /// Whether `asyncio.Task(..., eager_start=True)` may be used: it exists from 3.12, and crashed on `get_coro()` until
@@ -62,6 +65,8 @@ impl Runtime {
             eager,
             wrap: helpers.getattr("wrap")?.unbind(),
             report: helpers.getattr("report")?.unbind(),
+            is_farewell: helpers.getattr("is_farewell")?.unbind(),
+            client_disconnected: helpers.getattr("ClientDisconnected")?.cast_into()?.unbind(),
         })
     }
 
@@ -98,6 +103,22 @@ impl Runtime {
             Some(kwargs) if !plain => self.task.bind(py).call((coroutine,), Some(kwargs.bind(py))),
             _ => self.create_task.bind(py).call1((coroutine,)),
         }
+    }
+
+    /// What `send` raises once the client has gone.
+    pub fn client_disconnected(&self, py: Python<'_>) -> PyErr {
+        PyErr::from_type(
+            self.client_disconnected.bind(py).clone(),
+            "the client has disconnected",
+        )
+    }
+
+    /// Whether an application that failed after its client had gone only passed that on.
+    ///
+    /// # Errors
+    /// Whatever the look into the error raises.
+    pub fn is_farewell(&self, py: Python<'_>, error: &PyErr) -> PyResult<bool> {
+        self.is_farewell.bind(py).call1((error.value(py),))?.is_truthy()
     }
 
     /// Prints an application's traceback; see `m0serve._tasks.report`.

@@ -102,12 +102,14 @@ fn returned(exchange: &Bound<'_, Exchange>) -> PyResult<()> {
 fn failed(exchange: &Bound<'_, Exchange>, error: &PyErr) -> PyResult<()> {
     let py = exchange.py();
     let host = exchange.get().host.get();
+    // Before the state is borrowed: it looks into an error of the application's, which is Python code.
+    let pointless = exchange.get().state.get()?.is_pointless();
+    let farewell = pointless && host.runtime().is_farewell(py, error)?;
     let (id, name, cancelled, quiet) = {
         let state = exchange.get().state.get()?;
         let cancelled = error.is_instance(py, &py.import("asyncio")?.getattr("CancelledError")?);
-        let left = state.is_pointless() && (cancelled || error.is_instance_of::<pyo3::exceptions::PyOSError>(py));
         let named = cancelled && (state.all_pushed() || host.shared.get()?.closing);
-        let quiet = left || named || ends_the_loop(py, error);
+        let quiet = (pointless && (cancelled || farewell)) || named || ends_the_loop(py, error);
         (state.id, state.name.clone(), cancelled, quiet)
     };
     if !quiet && cancelled {
