@@ -79,7 +79,8 @@ pub struct Conn {
     pub receiving: bool,
     /// The peer has finished sending, or the connection is broken.
     pub input_over: bool,
-    /// A response whose end only the close would show was cut short: it ends with a reset.
+    /// A response was cut short, and only the close would show its end or what was queued of it is dropped: the
+    /// connection ends with a reset.
     pub cut: bool,
     /// The backend has been told to close it.
     pub close_said: bool,

@@ -162,6 +162,8 @@ impl Core {
     /// The connection is of no more use: nothing queued is sent, it closes.
     pub fn kill(&mut self, conn: &mut Conn, why: Why) {
         self.detach(conn, why);
+        // The response that it belongs to may be complete and gone: what arrived of it must not look whole.
+        conn.cut |= !conn.output.is_empty();
         conn.output.clear(&mut self.pool);
         conn.pending = Vec::new();
         conn.phase = Phase::Closed;

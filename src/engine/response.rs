@@ -245,6 +245,7 @@ impl Core {
                     "file cut short",
                     "a response was cut short: a file became shorter while it was sent",
                 );
+                conn.cut = true;
                 self.kill(conn, Why::HostError);
             }
             Err(_) => self.kill(conn, Why::PeerGone),

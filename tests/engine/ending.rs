@@ -7,6 +7,7 @@ use m0serve::config::LogLevel;
 use m0serve::handoff::{Frame, Stop, Why};
 use m0serve::log::Logger;
 
+use crate::responses::file;
 use crate::rig::{Rig, answered, get, head, post, settings};
 use crate::script::{End, Flow};
 
@@ -349,6 +350,33 @@ fn a_whole_response_is_not_reset() {
     rig.say(Frame::End(id));
     assert!(rig.is_over(client));
     assert!(!rig.net.peer(client, |peer| peer.reset));
+}
+
+/// The host had completed it, so its exchange was gone when the file turned out short or the client took too long: then a
+/// FIN made what had left look like all of it.
+#[test]
+fn a_completed_response_that_cannot_be_sent_whole_is_reset() {
+    for how in ["short file", "time-out", "stop"] {
+        let mut rig = Rig::new(settings());
+        let client = rig.client("GET / HTTP/1.0\r\n\r\n");
+        let id = rig.request().id;
+        rig.say_head(id, 200, &[]);
+        if how == "short file" {
+            rig.push(Frame::File(id, file(), 5, 50));
+        } else {
+            rig.flow(client, Flow::Held);
+            rig.say_chunk(id, b"never read");
+        }
+        rig.say(Frame::End(id));
+        match how {
+            "time-out" => rig.pass_time(Duration::from_secs(40)),
+            "stop" => rig.stop(Stop::Now),
+            _ => assert!(rig.out(client).ends_with("56789")),
+        }
+        assert!(rig.net.peer(client, |peer| peer.closed && peer.reset), "{how}");
+        rig.say(Frame::Released(id));
+        rig.over();
+    }
 }
 
 /// The close of a socket with unread input is a reset, which could overtake what had been sent before it.

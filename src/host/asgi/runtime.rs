@@ -107,10 +107,7 @@ impl Runtime {
 
     /// What `send` raises once the client has gone.
     pub fn client_disconnected(&self, py: Python<'_>) -> PyErr {
-        PyErr::from_type(
-            self.client_disconnected.bind(py).clone(),
-            "the client has disconnected",
-        )
+        PyErr::from_type(self.client_disconnected.bind(py).clone(), "the client has disconnected")
     }
 
     /// Whether an application that failed after its client had gone only passed that on.
