@@ -117,4 +117,7 @@ pub fn charge(len: usize) -> u32 {
 }
 
 /// Body bytes that may be on their way to a host, and response bytes on their way to a client, per exchange.
-pub const WINDOW: u32 = 64 * 1024;
+///
+/// Two of the pieces that hosts and applications commonly hand over, so that one can leave while the next is made: with
+/// one, each piece would wait for the answer to the last.
+pub const WINDOW: u32 = 128 * 1024;

@@ -1,6 +1,6 @@
 //! What clients send: bodies, pipelining, 100-continue, early answers, half close (R2, R8).
 
-use m0serve::handoff::{Frame, Why};
+use m0serve::handoff::{Frame, WINDOW, Why};
 
 use crate::rig::{Rig, answered, get, post, settings};
 use crate::script::End;
@@ -150,9 +150,10 @@ fn an_early_answer_keeps_the_connection_when_the_rest_of_the_body_has_come() {
 #[test]
 fn an_early_answer_reads_on_although_the_window_was_used_up() {
     let mut rig = Rig::new(settings());
-    let client = rig.client(post("/1", 100_000, ""));
+    let window = WINDOW as usize;
+    let client = rig.client(post("/1", window + 30_000, ""));
     let request = rig.request();
-    rig.feed(client, vec![b'x'; 70_000]);
+    rig.feed(client, vec![b'x'; window]);
     assert!(
         !rig.net.peer(client, |peer| peer.receiving),
         "the window is used up (R7)"

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use m0serve::engine::Settings;
-use m0serve::handoff::{Frame, Why};
+use m0serve::handoff::{Frame, WINDOW, Why};
 
 use crate::rig::{Rig, answered, get, head, post, settings};
 use crate::script::Flow;
@@ -96,9 +96,9 @@ fn a_body_that_stalls_is_answered_408_and_told() {
 #[test]
 fn a_body_that_we_do_not_read_is_not_timed() {
     let mut rig = Rig::new(quick());
-    let client = rig.client(post("/", 100_000, ""));
+    let client = rig.client(post("/", 200_000, ""));
     let id = rig.request().id;
-    rig.feed(client, vec![b'x'; 70_000]);
+    rig.feed(client, vec![b'x'; WINDOW as usize]);
     rig.pass_time(1000 * SECOND);
     assert!(!rig.is_over(client));
     rig.body(id);

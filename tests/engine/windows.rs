@@ -36,7 +36,7 @@ fn small_pieces_of_a_body_are_charged_for_what_they_cost() {
     let mut rig = Rig::new(settings());
     let client = rig.client(post("/", 10_000, ""));
     let id = rig.request().id;
-    for _ in 0..2000 {
+    for _ in 0..2 * WINDOW / charge(1) {
         rig.net.send(client, b"x");
     }
     rig.settle();

@@ -3,6 +3,9 @@
 //! An awaitable that can complete at once costs no future and no trip through the event loop. It is also a coroutine by
 //! duck type (`send`, `throw`, `close`), so that `asyncio.create_task(receive())` works as under other servers.
 
+use std::collections::VecDeque;
+
+use bytes::Bytes;
 use pyo3::exceptions::{PyOSError, PyRuntimeError, PyStopIteration, PyTypeError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -245,6 +248,21 @@ fn to_bytes(body: Bound<'_, PyAny>) -> PyResult<Bound<'_, PyBytes>> {
     Ok(py.get_type::<PyBytes>().call1((body,))?.cast_into::<PyBytes>()?)
 }
 
+/// The pieces of a body as one object.
+fn joined<'py>(py: Python<'py>, pieces: &VecDeque<Bytes>) -> PyResult<Bound<'py, PyBytes>> {
+    if pieces.len() <= 1 {
+        return Ok(PyBytes::new(py, pieces.front().map_or(&[], |piece| piece)));
+    }
+    PyBytes::new_with(py, pieces.iter().map(Bytes::len).sum(), |mut room| {
+        for piece in pieces {
+            let (this, rest) = room.split_at_mut(piece.len());
+            this.copy_from_slice(piece);
+            room = rest;
+        }
+        Ok(())
+    })
+}
+
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Receive,
@@ -356,9 +374,9 @@ impl Pending {
         let Some(message) = message else { return Ok(None) };
         let dict = PyDict::new(py);
         match message {
-            Message::Body(bytes, more) => {
+            Message::Body(pieces, more) => {
                 dict.set_item(intern!(py, "type"), intern!(py, "http.request"))?;
-                dict.set_item(intern!(py, "body"), PyBytes::new(py, &bytes))?;
+                dict.set_item(intern!(py, "body"), joined(py, &pieces)?)?;
                 dict.set_item(intern!(py, "more_body"), more)?;
             }
             Message::Disconnect => dict.set_item(intern!(py, "type"), intern!(py, "http.disconnect"))?,

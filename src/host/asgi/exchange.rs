@@ -13,8 +13,8 @@ use pyo3::types::PyBytes;
 use super::waiters::Waiters;
 use crate::handoff::{ExchangeId, Frame, Link, Request, ResponseHead, WINDOW, charge};
 
-/// Pieces that a large body is copied in.
-const PIECE: usize = 32 * 1024;
+/// Pieces that a large body is copied in: each costs a send, so they are as large as common streams' chunks.
+const PIECE: usize = 64 * 1024;
 
 /// How far the application is with its response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,7 +81,7 @@ pub struct State {
 /// What `receive` gives.
 pub enum Message {
     /// `http.request`: a piece, and whether more follows.
-    Body(Bytes, bool),
+    Body(VecDeque<Bytes>, bool),
     /// `http.disconnect`
     Disconnect,
 }
@@ -161,36 +161,23 @@ impl State {
         if self.stage == Stage::Complete || (self.gone && self.arrived.is_empty()) {
             return (Some(Message::Disconnect), false);
         }
-        if let Some(bytes) = self.take_arrived() {
+        if !self.arrived.is_empty() {
+            // All that has arrived at once: an application that is slower than its client must not pay for each packet.
+            let pieces = std::mem::take(&mut self.arrived);
+            self.taken += pieces.iter().map(|piece| charge(piece.len())).sum::<u32>();
             self.end_given |= self.body_end;
             let asked = self.ask_for_taken(link);
-            return (Some(Message::Body(bytes, !self.body_end)), asked);
+            return (Some(Message::Body(pieces, !self.body_end)), asked);
         }
         if self.body_end && !self.end_given {
             self.end_given = true;
-            return (Some(Message::Body(Bytes::new(), false)), false);
+            return (Some(Message::Body(VecDeque::new(), false)), false);
         }
         if self.input_over {
             self.told_over = true;
             return (Some(Message::Disconnect), false);
         }
         (None, !self.end_given && self.ask(link))
-    }
-
-    /// All that has arrived, as one piece: an application that is slower than its client must not pay for each packet.
-    fn take_arrived(&mut self) -> Option<Bytes> {
-        let first = self.arrived.pop_front()?;
-        self.taken += charge(first.len());
-        if self.arrived.is_empty() {
-            return Some(first);
-        }
-        let mut all = Vec::with_capacity(first.len() + self.arrived.iter().map(Bytes::len).sum::<usize>());
-        all.extend_from_slice(&first);
-        for piece in self.arrived.drain(..) {
-            self.taken += charge(piece.len());
-            all.extend_from_slice(&piece);
-        }
-        Some(Bytes::from(all))
     }
 
     /// Gives the engine room for as much as the application took, when it has become worth a frame.
