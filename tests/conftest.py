@@ -151,3 +151,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Say loudly what this machine could not test."""
     for label, why in _skipped.items():
         terminalreporter.write_line(f"NOT TESTED HERE: {label}: {why}", yellow=True, bold=True)
+    reasons = {report.longrepr[2] for report in terminalreporter.stats.get("skipped", [])}
+    for reason in sorted(reason.removeprefix("Skipped: ") for reason in reasons):
+        if reason.startswith("NOT TESTED HERE"):
+            terminalreporter.write_line(reason, yellow=True, bold=True)
