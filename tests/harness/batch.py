@@ -103,17 +103,17 @@ class Connection:
             self._read_once()
 
     def is_quiet(self) -> bool:
-        """Whether nothing has come, no end either, that was not read."""
-        if self._unread or self.ended:
-            return False
+        """Whether neither an end nor another final response has come by now."""
+        before = len(self.statuses)
         self.sock.setblocking(False)
         try:
-            self._read_once()
+            while not self.ended:
+                self._read_once()
         except BlockingIOError:
-            return True
+            pass
         finally:
             self.sock.settimeout(SOON)
-        return False
+        return not self.ended and len(self.statuses) == before
 
     def _read_once(self) -> None:
         try:
@@ -125,7 +125,10 @@ class Connection:
         self.ended = not data
         found, self._unread = statuses(self._unread + data)
         self.statuses += found
-        if self.ended and self._unread:
+        if self.ended and self._unread.endswith(b"\r\n\r\n"):
+            # The refusal of a HEAD, or the 500 to one: its Content-Length is that of a body it does not have.
+            self.statuses.append(int(self._unread[9:12]))
+        elif self.ended and self._unread:
             raise WireError(f"cut off within a response: {self._unread[:300]!r}")
 
 
