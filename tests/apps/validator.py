@@ -72,7 +72,8 @@ class Validator:
                 self.report("lifespan-requests", f"{why} ({name})")
             self.last_scope = scope
             exchange = Exchange(self, scope, receive, send)
-            return self.app(scope, exchange.receive, exchange.send)
+            exchange.running = self.app(scope, exchange.receive, exchange.send)
+            return exchange.running
         if not isinstance(scope, dict):
             self.report("scope-type", f"{type(scope).__name__}")
         return self.app(scope, receive, send)
@@ -151,6 +152,14 @@ class _Conversation:
         self._receive = receive
         self._send = send
         self._thread = threading.get_ident()
+        #: What the application's call gave.
+        self.running: Any = None
+
+    def has_ended(self) -> bool:
+        """Whether the application has, as far as that can be seen. (It calls receive and send in its call, perhaps.)"""
+        if inspect.iscoroutine(self.running):
+            return self.running.cr_frame is None
+        return self.running is not None
 
     def complain(self, rule: str, detail: str) -> None:
         """Report, with what it is about."""
@@ -214,7 +223,6 @@ class Lifespan(_Conversation):
     def __init__(self, report: Report, scope: dict[str, Any], receive: Any, send: Any) -> None:
         super().__init__(report, "lifespan", receive, send)
         self.scope = scope
-        self.running: Any = None
         self._given: list[str] = []
         self._said: list[str] = []
 
@@ -222,8 +230,7 @@ class Lifespan(_Conversation):
         """Why no request may come now; empty when it may."""
         if "lifespan.shutdown" in self._given:
             return "it comes after the shutdown"
-        ended = not inspect.iscoroutine(self.running) or self.running.cr_frame is None
-        if not ended and "lifespan.startup.complete" not in self._said:
+        if not self.has_ended() and "lifespan.startup.complete" not in self._said:
             return "it comes before the start-up is complete"
         return ""
 
@@ -320,7 +327,8 @@ class Exchange(_Conversation):
     def send(self, message: Any) -> Any:
         """The server's send."""
         wrong = "" if self._lost else self._wrong(message)
-        right = not wrong and not self._lost and self._right(message)
+        # What tasks say that it left behind, when it returned in the middle of its response, need not be taken.
+        right = not wrong and not self._lost and not self.has_ended() and self._right(message)
         return self.call_send(message, wrong, right, lambda: self._taken(message))
 
     def refused(self) -> None:

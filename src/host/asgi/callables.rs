@@ -3,6 +3,7 @@
 //! An awaitable that can complete at once costs no future and no trip through the event loop. It is also a coroutine by
 //! duck type (`send`, `throw`, `close`), so that `asyncio.create_task(receive())` works as under other servers.
 
+use std::cell::RefMut;
 use std::collections::VecDeque;
 
 use bytes::Bytes;
@@ -11,9 +12,9 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyString};
 
-use super::Host;
 use super::bound::ThreadBound;
 use super::exchange::{Message, Misuse, Stage, State};
+use super::{Host, Shared};
 use crate::handoff::{Frame, ResponseHead, Why};
 
 /// One request; its bound methods `receive` and `send` are what the application is called with.
@@ -154,18 +155,30 @@ impl Exchange {
         let mut shared = host.shared.get()?;
         state.push_body(&body, !more, &mut shared.link);
         let open = state.may_send(state.bodies());
-        // The response is complete: a `receive` that waits (for a disconnect) is told so.
-        let receivers = if more { Vec::new() } else { state.take_receivers() };
-        drop(state);
-        host.said(py, shared, more || !open)?;
-        for future in receivers {
-            super::wake(future.bind(py))?;
-        }
+        self.said(py, state, shared, more || !open)?;
         Ok(open)
     }
 
+    /// Something was pushed; where it completes the response, a `receive` that waits (for a disconnect) is told so.
+    fn said(
+        &self,
+        py: Python<'_>,
+        mut state: RefMut<'_, State>,
+        shared: RefMut<'_, Shared>,
+        now: bool,
+    ) -> PyResult<()> {
+        let complete = state.stage == Stage::Complete;
+        let receivers = if complete { state.take_receivers() } else { Vec::new() };
+        drop(state);
+        self.host.get().said(py, shared, now)?;
+        for future in receivers {
+            super::wake(future.bind(py))?;
+        }
+        Ok(())
+    }
+
     /// The body does not fit its length: what is out cannot be taken back, so the connection goes.
-    fn misused(&self, mut state: std::cell::RefMut<'_, State>, misuse: Misuse) -> PyErr {
+    fn misused(&self, mut state: RefMut<'_, State>, misuse: Misuse) -> PyErr {
         let text = match misuse {
             Misuse::TooLong => "Response content longer than Content-Length",
             Misuse::TooShort => "Response content shorter than Content-Length",
@@ -198,8 +211,7 @@ impl Exchange {
         }
         let mut shared = host.shared.get()?;
         state.push_file(file.into(), len, &mut shared.link);
-        drop(state);
-        host.said(py, shared, true)?;
+        self.said(py, state, shared, true)?;
         Ok(true)
     }
 }

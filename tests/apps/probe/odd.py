@@ -7,7 +7,7 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
-from .core import Receive, Scope, Send, body, note, query, route, start
+from .core import Receive, Scope, Send, body, note, query, read, route, start
 from .errors import attempt
 
 
@@ -94,6 +94,7 @@ async def trailers(scope: Scope, receive: Receive, send: Send) -> None:
 async def file(scope: Scope, receive: Receive, send: Send) -> None:
     """A file as a whole body or behind `before`; `size` is the declared length. What goes on meanwhile is noted."""
     asked = query(scope)
+    await read(receive)
     waiting = asyncio.create_task(receive()) if "listen" in asked else None  # type: ignore[arg-type]
     await asyncio.sleep(0)
     await start(send, 200, [(b"content-length", asked["size"].encode())] if "size" in asked else [])
@@ -120,3 +121,14 @@ async def file_refused(scope: Scope, receive: Receive, send: Send) -> None:
     await attempt(scope, "no path", lambda: send({"type": "http.response.pathsend"}))
     await attempt(scope, "number", lambda: send(message | {"path": 3.5}))
     await body(send, b"fine")
+
+
+@route("unfit")
+async def unfit(scope: Scope, receive: Receive, send: Send) -> None:
+    """More body than was declared, while a task waits in receive."""
+    await read(receive)
+    waiting = asyncio.create_task(receive())  # type: ignore[arg-type]
+    await start(send, 200, [(b"content-length", b"4")])
+    await body(send, b"12", more=True)
+    await attempt(scope, "unfit", lambda: body(send, b"345"))
+    note(scope, "message", (await asyncio.wait_for(waiting, 5))["type"])

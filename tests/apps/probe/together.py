@@ -165,15 +165,17 @@ async def listener(scope: Scope, receive: Receive, send: Send) -> None:
             pass
         note(scope, "heard")
 
-    async with anyio.create_task_group() as group:
+    try:
+        async with anyio.create_task_group() as group:
 
-        async def until_done(what: Callable[[], Awaitable[None]]) -> None:
-            await what()
-            group.cancel_scope.cancel()
+            async def until_done(what: Callable[[], Awaitable[None]]) -> None:
+                await what()
+                group.cancel_scope.cancel()
 
-        group.start_soon(until_done, listen)
-        await until_done(stream)
-    note(scope, "over")
+            group.start_soon(until_done, listen)
+            await until_done(stream)
+    finally:
+        note(scope, "over")
 
 
 @route("left-behind")
