@@ -2,6 +2,7 @@
 
 python -m pytest tests                             all of them
 python -m pytest tests --only inverted-epoll       one (repeatable)
+python -m pytest tests --behaviour 7               those that show a line of docs/conformance.md (repeatable)
 python -m pytest tests --against uvicorn           the same tests against uvicorn: what fails there and is not
                                                    marked `beyond_uvicorn` is an error of the test
 """
@@ -25,15 +26,17 @@ _skipped: dict[str, str] = {}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """The two switches above."""
+    """The switches above."""
     parser.addoption("--against", default="m0serve", choices=["m0serve", "uvicorn"])
     parser.addoption("--only", action="append", default=[], metavar="TARGET")
+    parser.addoption("--behaviour", action="append", default=[], metavar="NUMBER", type=int)
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Our markers."""
     config.addinivalue_line("markers", "uvloop: also runs with --loop uvloop")
     config.addinivalue_line("markers", "beyond_uvicorn(why): uvicorn does not do this")
+    config.addinivalue_line("markers", "behaviour(number, ...): what it shows, by its number in docs/conformance.md")
     # With several workers a file's tests of one target stay on one worker, so that they share their servers.
     if getattr(config.option, "dist", "no") == "load":
         config.option.dist = "loadgroup"
@@ -55,7 +58,14 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Which tests belong together on a worker."""
+    """Which tests run, and which of them belong together on a worker."""
+    if wanted := set(config.getoption("--behaviour")):
+
+        def shows(item: pytest.Item) -> bool:
+            return any(number in wanted for mark in item.iter_markers("behaviour") for number in mark.args)
+
+        config.hook.pytest_deselected(items=[item for item in items if not shows(item)])
+        items[:] = filter(shows, items)
     if not config.pluginmanager.hasplugin("xdist"):
         return
     for item in items:

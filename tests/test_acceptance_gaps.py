@@ -42,6 +42,7 @@ DEFAULT = [
 
 
 @pytest.mark.parametrize(("fields", "expected"), DEFAULT)
+@pytest.mark.behaviour(33)
 def test_a_local_proxy_is_believed_by_default(probe: Server, fields: tuple[str, ...], expected: Any) -> None:
     assert who(probe, *fields) == expected
 
@@ -59,6 +60,7 @@ def test_bytes_that_a_client_invents_do_not_hide_what_the_proxy_added(probe: Ser
     assert who(probe, "X-Forwarded-Proto: \xff, HTTPS")[1] == "https"
 
 
+@pytest.mark.behaviour(33)
 def test_networks_of_proxies(servers: Servers) -> None:
     server = servers.get("probe:app", "--forwarded-allow-ips", "127.0.0.1,10.0.0.0/8")
     assert who(server, "X-Forwarded-For: 6.6.6.6, 192.0.2.7, 10.1.2.3")[0] == ["192.0.2.7", 0]
@@ -66,6 +68,7 @@ def test_networks_of_proxies(servers: Servers) -> None:
 
 
 @pytest.mark.parametrize("options", [("--forwarded-allow-ips", "10.0.0.0/8"), ("--no-proxy-headers",)])
+@pytest.mark.behaviour(33)
 def test_a_peer_that_is_not_trusted_is_not_believed(servers: Servers, options: tuple[str, ...]) -> None:
     server = servers.get("probe:app", *options)
     assert who(server, "X-Forwarded-For: 192.0.2.7", "X-Forwarded-Proto: https") == (None, "http")
@@ -89,6 +92,7 @@ def test_what_is_forwarded_holds_for_its_request_only(probe: Server) -> None:
 
 @pytest.mark.uvloop
 @pytest.mark.beyond_uvicorn("does not read on")
+@pytest.mark.behaviour(13)
 def test_a_reset_behind_more_than_we_read_is_noticed_within_a_second(probe: Server, key: str) -> None:
     client = probe.connect(timeout=30)
     client.send(request(f"/wait-disconnect?key={key}", method="POST", body=b"x"))
@@ -217,6 +221,7 @@ def test_the_first_step_of_a_request_is_taken_within_the_turn(gaps: Server) -> N
 
 @pytest.mark.uvloop
 @pytest.mark.beyond_uvicorn("waits for the thread")
+@pytest.mark.behaviour(30)
 def test_the_interpreter_is_not_finalized_under_a_running_view(start: Start) -> None:
     server = start(*GAPS, "--drain-timeout", "0.3")
     with server.connect() as client:

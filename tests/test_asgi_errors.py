@@ -38,12 +38,14 @@ def assert_cut_off(raw: bytes, most: bytes) -> None:
 
 @pytest.mark.uvloop
 @pytest.mark.parametrize("stage", [*EARLY, "after-read"])
+@pytest.mark.behaviour(18)
 def test_an_exception_before_the_start_is_a_500(probe: Server, stage: str) -> None:
     assert_500(probe.get(f"/raise?at={stage}", method="POST", body=b"data"))
     assert probe.get("/hello").status == 200
 
 
 @pytest.mark.parametrize("stage", EARLY)
+@pytest.mark.behaviour(18)
 def test_a_return_before_the_start_is_a_500(probe: Server, stage: str) -> None:
     assert_500(probe.get(f"/return?at={stage}"))
 
@@ -51,6 +53,7 @@ def test_a_return_before_the_start_is_a_500(probe: Server, stage: str) -> None:
 @pytest.mark.parametrize("how", ["raise", "return"])
 @pytest.mark.parametrize("stage", LATE)
 @pytest.mark.parametrize("framing", ["length", "chunked"])
+@pytest.mark.behaviour(18)
 def test_after_the_start_the_connection_closes(probe: Server, how: str, stage: str, framing: str) -> None:
     with probe.connect() as client:
         target = f"/{how}?at={stage}" + ("&length=1" if framing == "length" else "")
@@ -67,6 +70,7 @@ def test_an_exception_after_the_end_changes_nothing_for_the_client(probe: Server
 
 
 @pytest.mark.uvloop
+@pytest.mark.behaviour(31)
 def test_a_traceback_is_printed_in_full_and_once(probe: Server) -> None:
     mark = uuid.uuid4().hex
     for stage in ("first", "before-start", "in-body"):
@@ -105,6 +109,7 @@ def test_a_cancelled_error_out_of_nowhere_ends_only_its_request(probe: Server, s
         ("unknown-message", ["before", "after"]),
     ],
 )
+@pytest.mark.behaviour(19)
 def test_wrong_order_raises_and_a_proper_response_can_follow(
     probe: Server, key: str, path: str, notes: list[str]
 ) -> None:
@@ -118,6 +123,7 @@ def test_wrong_order_raises_and_a_proper_response_can_follow(
 
 
 @pytest.mark.uvloop
+@pytest.mark.behaviour(19)
 def test_sending_after_the_end_raises_and_leaks_nothing(probe: Server, key: str) -> None:
     with probe.connect() as client:
         client.send(request(f"/after-end?key={key}"), request("/hello"))
@@ -130,6 +136,7 @@ def test_sending_after_the_end_raises_and_leaks_nothing(probe: Server, key: str)
 
 
 @pytest.mark.beyond_uvicorn("takes a malformed start for the start")
+@pytest.mark.behaviour(19)
 def test_malformed_messages_raise(probe: Server, key: str) -> None:
     response = probe.get(f"/bad-message?key={key}")
     assert (response.status, response.body) == (200, b"fine")
@@ -141,12 +148,14 @@ def test_malformed_messages_raise(probe: Server, key: str) -> None:
 
 @pytest.mark.parametrize("sent", [0, 5])
 @pytest.mark.parametrize("method", ["GET"])
+@pytest.mark.behaviour(5)
 def test_a_body_shorter_than_declared_closes(probe: Server, key: str, sent: int, method: str) -> None:
     with probe.connect() as client:
         client.send(request(f"/length?key={key}&declared=10&sent={sent}", method=method) + request("/hello"))
         assert_cut_off(client.to_end(), b"abcde"[:sent])
 
 
+@pytest.mark.behaviour(5)
 def test_a_body_longer_than_declared_never_leaks(probe: Server, key: str) -> None:
     with probe.connect() as client:
         client.send(request(f"/length?key={key}&declared=7&sent=15") + request("/hello"))
@@ -175,6 +184,7 @@ BAD = [
 
 @pytest.mark.beyond_uvicorn("closes after having taken the start, or sends some of them")
 @pytest.mark.parametrize("which", BAD)
+@pytest.mark.behaviour(11)
 def test_a_header_that_would_break_the_wire_never_reaches_it(probe: Server, which: str) -> None:
     with probe.connect() as client:
         client.send(request(f"/bad-header?which={which}"))

@@ -28,6 +28,7 @@ def test_what_is_changed_after_it_was_sent_is_not_seen(probe: Server, size: int)
 
 
 @pytest.mark.parametrize(("count", "size"), [(1000, 10), (3, 100_000)])
+@pytest.mark.behaviour(12)
 def test_many_and_long_response_headers(probe: Server, count: int, size: int) -> None:
     with probe.connect() as client:
         response = client.get(f"/headers-in-number?count={count}&size={size}")
@@ -46,6 +47,7 @@ def test_classes_of_ones_own_views_of_buffers_and_keys_that_mean_nothing(probe: 
         assert response.body == b"a" * size + b"b" * size + b"c" * 8 * size + b"d"
 
 
+@pytest.mark.behaviour(19)
 def test_messages_of_extensions_that_were_not_offered_are_refused(probe: Server, key: str) -> None:
     with probe.connect() as client:
         response = client.get(f"/not-offered?key={key}")
@@ -121,6 +123,7 @@ def test_a_receive_that_waits_is_woken_by_a_file(probe: Server, key: str, file: 
 
 @no_files
 @pytest.mark.parametrize("size", [99_999, 100_001])
+@pytest.mark.behaviour(5, 21)
 def test_a_file_that_does_not_fit_its_length_closes(probe: Server, key: str, file: Path, size: int) -> None:
     with probe.connect() as client:
         client.send(request(f"/file?key={key}&path={file}&size={size}") + request("/hello"))
@@ -151,6 +154,7 @@ def test_a_file_that_is_cut_while_it_is_sent_closes(probe: Server, key: str, tmp
 
 
 @no_files
+@pytest.mark.behaviour(21)
 def test_a_file_of_more_than_4_gib(probe: Server, key: str, tmp_path: Path) -> None:
     size = 5 * 1024 * MIB + 7
     path = tmp_path / "file"

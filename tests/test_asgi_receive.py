@@ -14,6 +14,7 @@ from harness.waiting import settled
 pytestmark = pytest.mark.uvloop
 
 
+@pytest.mark.behaviour(20)
 def test_after_the_response_receive_gives_disconnect(probe: Server, key: str) -> None:
     with probe.connect() as client:
         client.send(request(f"/receive-after-response?key={key}", method="POST", body=b"body"))
@@ -29,6 +30,7 @@ def test_after_a_response_that_left_the_body_unread(probe: Server, key: str) -> 
         assert client.get("/hello").status == 200
 
 
+@pytest.mark.behaviour(20)
 def test_a_receive_that_waits_is_woken_by_the_response(probe: Server, key: str) -> None:
     with probe.connect() as client:
         assert client.get(f"/receive-pending?key={key}").body == b"fine"
@@ -42,6 +44,7 @@ def test_receive_as_a_task(probe: Server) -> None:
     assert probe.get("/receive-task").json() == ["http.request", "", False]
 
 
+@pytest.mark.behaviour(20)
 def test_a_cancelled_receive_raises_and_loses_nothing(probe: Server, key: str) -> None:
     with probe.connect() as client:
         client.send(request(f"/receive-cancelled?key={key}", "Content-Length: 9", method="POST"))
@@ -68,6 +71,7 @@ def test_messages_have_all_their_fields(probe: Server, framing: str) -> None:
 
 
 @pytest.mark.parametrize("how", ["close", "reset"])
+@pytest.mark.behaviour(13, 20)
 def test_receive_reports_a_client_that_left(probe: Server, key: str, how: str) -> None:
     client = probe.connect()
     client.send(request(f"/wait-disconnect?key={key}", method="POST", body=b"x"))
@@ -96,6 +100,7 @@ def test_a_client_that_leaves_within_its_body(probe: Server, key: str, how: str,
 
 @pytest.mark.beyond_uvicorn("drops what is sent to a client that has gone")
 @pytest.mark.parametrize("how", ["close", "reset"])
+@pytest.mark.behaviour(19)
 def test_sends_to_a_client_that_left_raise_oserror_and_finally_runs(probe: Server, key: str, how: str) -> None:
     client = probe.connect()
     client.send(request(f"/endless?key={key}&size=100&pause=0.01"))
@@ -108,6 +113,7 @@ def test_sends_to_a_client_that_left_raise_oserror_and_finally_runs(probe: Serve
 
 
 @pytest.mark.beyond_uvicorn("drops what is sent to a client that has gone")
+@pytest.mark.behaviour(9, 19)
 def test_a_send_that_waits_for_the_client_raises_when_it_leaves(probe: Server, key: str) -> None:
     client = probe.connect(rcvbuf=65536)
     client.send(request(f"/endless?key={key}&size=65536"))
@@ -131,6 +137,7 @@ def test_a_request_is_not_cancelled_when_its_client_leaves(probe: Server, key: s
 
 
 @pytest.mark.beyond_uvicorn("closes at the client's FIN")
+@pytest.mark.behaviour(13)
 def test_after_the_clients_fin_the_answer_is_still_written(probe: Server, key: str) -> None:
     with probe.connect() as client:
         client.send(request(f"/gated-stream?key={key}"))
@@ -154,6 +161,7 @@ def test_a_request_and_a_fin_in_one_go(probe: Server, key: str) -> None:
         client.expect_end()
 
 
+@pytest.mark.behaviour(13)
 def test_receive_reports_a_fin_once_the_body_is_complete(probe: Server, key: str) -> None:
     with probe.connect() as client:
         client.send(request(f"/wait-disconnect?key={key}", method="POST", body=b"all of it"))
@@ -163,6 +171,7 @@ def test_receive_reports_a_fin_once_the_body_is_complete(probe: Server, key: str
 
 
 @pytest.mark.parametrize("shape", ["list", "tuple", "lists", "generator", "items", "map", "custom"])
+@pytest.mark.behaviour(21)
 def test_headers_may_be_any_iterable(probe: Server, shape: str) -> None:
     response = probe.get(f"/headers-of?shape={shape}")
     assert (response.one("x-one"), response.one("x-two"), response.body) == (b"1", b"2", b"ok")
@@ -175,6 +184,7 @@ def test_bytes_like_bodies_and_defaults(probe: Server) -> None:
 @pytest.mark.beyond_uvicorn("does not know pathsend")
 @pytest.mark.parametrize("size", [0, 1, 100_000, 48 * 1024 * 1024])
 @pytest.mark.parametrize("declared", [True, False])
+@pytest.mark.behaviour(21)
 def test_path_send(probe: Server, key: str, tmp_path: Path, size: int, declared: bool) -> None:
     file = tmp_path / "file"
     data = bytes(range(251)) * (size // 251 + 1)

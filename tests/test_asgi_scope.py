@@ -10,6 +10,7 @@ from harness.server import Server, Servers
 pytestmark = pytest.mark.uvloop
 
 
+@pytest.mark.behaviour(17)
 def test_contents(probe: Server) -> None:
     headers = ("X-Mixed-CASE: One", "x-repeated: 1", "X-Odd: a\tb  c\xe9\xff", "X-Repeated: 2", "X-Empty:")
     with probe.connect() as client:
@@ -61,12 +62,14 @@ def test_contents(probe: Server) -> None:
         ("/scope/%F0%9F%A6%80", "/scope/\U0001f980", "/scope/%F0%9F%A6%80", ""),
     ],
 )
+@pytest.mark.behaviour(17)
 def test_paths(probe: Server, target_form: str, path: str, raw: str, query: str) -> None:
     scope = probe.get(target_form).json()["scope"]
     assert (scope["path"], scope["raw_path"], scope["query_string"]) == (path, {"bytes": raw}, {"bytes": query})
 
 
 @pytest.mark.beyond_uvicorn("keeps the client's host field")
+@pytest.mark.behaviour(14, 17)
 def test_absolute_form_is_reduced_to_its_path_and_its_host_wins(probe: Server) -> None:
     scope = probe.get("http://other.example:81/scope/x?y=1", "Host: ignored").json()["scope"]
     assert (scope["path"], scope["raw_path"]) == ("/scope/x", {"bytes": "/scope/x"})
@@ -93,6 +96,7 @@ def test_version_of_http_1_0(probe: Server) -> None:
     assert response.json()["scope"]["http_version"] == "1.0"
 
 
+@pytest.mark.behaviour(17)
 def test_root_path(servers: Servers) -> None:
     scope = servers.get("probe:app", "--root-path", "/api/v1").get("/scope/x%20y").json()["scope"]
     assert scope["root_path"] == "/api/v1"
@@ -100,6 +104,7 @@ def test_root_path(servers: Servers) -> None:
     assert scope["raw_path"] == {"bytes": "/api/v1/scope/x%20y"}
 
 
+@pytest.mark.behaviour(17)
 def test_nothing_in_a_scope_reaches_another_request(probe: Server) -> None:
     with probe.connect() as client:
         first, again = client.get("/spoil").json(), client.get("/spoil").json()
@@ -110,6 +115,7 @@ def test_nothing_in_a_scope_reaches_another_request(probe: Server) -> None:
         assert "spoilt" not in str(other.get("/scope").json())
 
 
+@pytest.mark.behaviour(17)
 def test_state_is_a_shallow_copy_for_each_request(probe: Server) -> None:
     with probe.connect() as client:
         first, second = client.get("/state").json(), client.get("/state").json()
@@ -118,6 +124,7 @@ def test_state_is_a_shallow_copy_for_each_request(probe: Server) -> None:
     assert second["length"] == first["length"] + 1
 
 
+@pytest.mark.behaviour(22)
 def test_context_variables_stay_in_their_request(probe: Server, key: str) -> None:
     with probe.connect() as client, probe.connect() as waiting:
         waiting.send(request(f"/context?key={key}&set=waiting&gate=1"))

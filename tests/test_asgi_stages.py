@@ -51,6 +51,7 @@ def fail_at(server: Server, at: str, kind: str, mark: str) -> None:
 
 @pytest.mark.uvloop
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.behaviour(18, 31)
 def test_an_error_of_any_kind_at_any_stage(probe: Server, kind: str) -> None:
     """The client sees a 500, a cut or nothing of it; the log has its traceback once; other requests go on."""
     probe.expected_tracebacks += ["coroutine raised StopIteration", "GeneratorExit", "ValueError: the cause"]
@@ -78,6 +79,7 @@ def test_an_error_of_any_kind_at_any_stage(probe: Server, kind: str) -> None:
 
 
 @pytest.mark.beyond_uvicorn("prints its own frames")
+@pytest.mark.behaviour(31)
 def test_the_cause_and_the_context_of_an_error_are_printed(probe: Server) -> None:
     probe.expected_tracebacks += ["ValueError: the cause", "KeyError: 'the context"]
     mark = uuid.uuid4().hex
@@ -118,6 +120,7 @@ def leave(client: Client, how: str) -> float:
 @pytest.mark.beyond_uvicorn("drops what is sent to a client that has gone")
 @pytest.mark.parametrize("how", ["close", "reset"])
 @pytest.mark.parametrize("at", ["upload", "uploaded", "started", "chunk"])
+@pytest.mark.behaviour(13, 19, 20)
 def test_a_client_that_leaves_before_the_end(probe: Server, key: str, at: str, how: str) -> None:
     """receive says so within a second and for ever, send raises OSError, and `finally` runs."""
     client = probe.connect()
@@ -136,6 +139,7 @@ def test_a_client_that_leaves_before_the_end(probe: Server, key: str, at: str, h
 
 
 @pytest.mark.uvloop
+@pytest.mark.behaviour(20)
 def test_a_client_that_leaves_after_its_answer(probe: Server, key: str) -> None:
     client = probe.connect()
     client.send(request(f"/left?key={key}&at=complete", method="POST", body=b"body"))
@@ -242,6 +246,7 @@ def test_a_cancellation_that_is_swallowed_changes_nothing(probe: Server, key: st
 
 @pytest.mark.uvloop
 @pytest.mark.beyond_uvicorn("has no drain time-out by default")
+@pytest.mark.behaviour(30)
 def test_a_cancellation_at_the_end_of_the_drain_may_be_swallowed(start: Callable[..., Server], key: str) -> None:
     server = start("probe:app", "--drain-timeout", "0.2")
     with server.connect() as client:
@@ -261,6 +266,7 @@ def test_a_cancellation_at_the_end_of_the_drain_may_be_swallowed(start: Callable
 
 @pytest.mark.uvloop
 @pytest.mark.beyond_uvicorn("has no drain time-out by default")
+@pytest.mark.behaviour(30, 31)
 def test_an_error_in_place_of_a_cancellation_at_the_end_of_the_drain_is_printed_once(
     start: Callable[..., Server], key: str
 ) -> None:

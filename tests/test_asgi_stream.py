@@ -15,6 +15,7 @@ MIB = 1024 * 1024
 pytestmark = pytest.mark.uvloop
 
 
+@pytest.mark.behaviour(24)
 def test_a_chunk_leaves_while_the_application_computes(probe: Server) -> None:
     with probe.connect() as client:
         for _ in range(2):
@@ -27,6 +28,7 @@ def test_a_chunk_leaves_while_the_application_computes(probe: Server) -> None:
             assert arrived < computed - 0.1, f"the chunk came {arrived - computed:.3f} s from the end of the computing"
 
 
+@pytest.mark.behaviour(24)
 def test_a_background_task_that_computes_does_not_hold_its_response_back(probe: Server, key: str) -> None:
     with probe.connect() as client:
         assert client.get(f"/compute-behind?key={key}").body == b"done"
@@ -76,6 +78,7 @@ def test_many_chunks_keep_order_and_sizes(probe: Server) -> None:
 
 @pytest.mark.beyond_uvicorn("send() to a client that left returns, so that an endless sender starves the loop")
 @pytest.mark.parametrize("size", [65536, 500])
+@pytest.mark.behaviour(9)
 def test_a_client_that_stops_reading_stops_the_application(probe: Server, key: str, size: int) -> None:
     before = probe.usage().rss
     client = probe.connect(rcvbuf=65536)
@@ -95,6 +98,7 @@ def test_a_client_that_stops_reading_stops_the_application(probe: Server, key: s
 
 
 @pytest.mark.beyond_uvicorn("send() to a client that left returns, so that an endless sender starves the loop")
+@pytest.mark.behaviour(24)
 def test_a_stream_without_end_has_flat_memory(probe: Server, key: str) -> None:
     client = probe.connect(timeout=30)
     client.send(request(f"/endless?key={key}&size=65536&pause=0"))
@@ -111,6 +115,7 @@ def test_a_stream_without_end_has_flat_memory(probe: Server, key: str) -> None:
     client.reset()
 
 
+@pytest.mark.behaviour(9)
 def test_an_upload_is_not_read_ahead_of_the_application(probe: Server, key: str) -> None:
     before = probe.usage().rss
     total = 192 * MIB

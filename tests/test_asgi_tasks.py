@@ -30,6 +30,7 @@ CHECKS: dict[str, Any] = {
 
 @pytest.mark.uvloop
 @pytest.mark.parametrize("check", CHECKS)
+@pytest.mark.behaviour(22)
 def test_from_the_first_step_on(probe: Server, check: str) -> None:
     with probe.connect() as client:
         for _ in range(3):
@@ -39,6 +40,7 @@ def test_from_the_first_step_on(probe: Server, check: str) -> None:
 
 
 @pytest.mark.uvloop
+@pytest.mark.behaviour(22)
 def test_concurrent_requests_are_different_tasks(probe: Server, key: str) -> None:
     with probe.connect() as one, probe.connect() as two:
         one.send(request(f"/task-identity?key={key}&name=one"))

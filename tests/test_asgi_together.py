@@ -16,6 +16,7 @@ CUTS = ["wait-for", "timeout", "scope", "group", "cancel"]
 pytestmark = pytest.mark.uvloop
 
 
+@pytest.mark.behaviour(20)
 def test_two_receivers_share_the_body_and_both_hear_of_the_end(probe: Server, key: str) -> None:
     with probe.connect() as client:
         client.send(request(f"/two-receivers?key={key}", "Content-Length: 200000", method="POST"))
@@ -50,6 +51,7 @@ def test_receive_and_send_belong_to_whoever_has_them(probe: Server) -> None:
 
 
 @pytest.mark.parametrize("by", CUTS)
+@pytest.mark.behaviour(20, 22)
 def test_a_receive_that_is_cut_off_loses_nothing(probe: Server, key: str, by: str) -> None:
     """From the first step on, by every means; no cancellation is left over."""
     with probe.connect() as client:
@@ -63,6 +65,7 @@ def test_a_receive_that_is_cut_off_loses_nothing(probe: Server, key: str, by: st
 @pytest.mark.beyond_uvicorn("waits first and sends then")
 @pytest.mark.parametrize("by", CUTS)
 @pytest.mark.parametrize("framing", ["length", "chunked"])
+@pytest.mark.behaviour(22)
 def test_a_send_that_is_cut_off_stays_sent(probe: Server, key: str, by: str, framing: str) -> None:
     """Order and framing hold: what was waited for is not what was said."""
     with probe.connect(timeout=30, rcvbuf=65536) as client:
@@ -88,6 +91,7 @@ def test_a_stream_ends_the_task_that_listens_for_the_client(probe: Server, key: 
 
 @pytest.mark.beyond_uvicorn("send() to a client that left returns, so that an endless sender starves the loop")
 @pytest.mark.parametrize("how", ["close", "reset"])
+@pytest.mark.behaviour(9, 20)
 def test_a_task_that_listens_for_the_client_ends_a_stream_that_is_stuck(probe: Server, key: str, how: str) -> None:
     client = probe.connect(rcvbuf=65536)
     client.send(request(f"/listener?key={key}&count=-1"))

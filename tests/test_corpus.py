@@ -216,14 +216,17 @@ def wants(cases: list[Case]) -> list[Want]:
     return [want for case in cases for want in wanted(case)]
 
 
+@pytest.mark.behaviour(14)
 def test_at_once(server: Server, wants: list[Want]) -> None:
     judge(server, wants, [[want.data] for want in wants])
 
 
+@pytest.mark.behaviour(6)
 def test_one_byte_at_a_time(server: Server, wants: list[Want]) -> None:
     judge(server, wants, [in_pieces(want.data, offsets(want.data)) for want in wants])
 
 
+@pytest.mark.behaviour(6)
 def test_in_two_halves_at_each_offset(server: Server, wants: list[Want]) -> None:
     both = [(want, in_pieces(want.data, [at])) for want in wants for at in offsets(want.data)]
     judge(server, [want for want, _ in both], [halves for _, halves in both])

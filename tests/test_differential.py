@@ -112,6 +112,7 @@ def call_differs(expected: Call, seen: Call, in_body: bool) -> str:
 # --- the tests --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.behaviour(14)
 def test_the_same_streams_every_time(server: Server) -> None:
     @settings(derandomize=True, **COMMON)
     @given(families())

@@ -313,6 +313,7 @@ def big_file(tmp_path: Path) -> Path:
 @pytest.mark.uvloop
 @pytest.mark.beyond_uvicorn("resets its backlog, and drops heads that have begun and what is pipelined")
 @pytest.mark.parametrize(("number", "share"), [(signal.SIGTERM, 1), (signal.SIGINT, 8)])
+@pytest.mark.behaviour(29)
 def test_a_crowd_of_every_kind_is_answered_or_closed(
     start: Start, number: int, share: int, tmp_path: Path, big_file: Path
 ) -> None:
@@ -364,6 +365,7 @@ def test_a_crowd_of_every_kind_is_answered_or_closed(
 
 @pytest.mark.uvloop
 @pytest.mark.beyond_uvicorn("has no drain time-out by default, and names nothing")
+@pytest.mark.behaviour(30)
 def test_what_does_not_end_is_cut_off_and_named(start: Start, big_file: Path) -> None:
     server = start("drain_app:app", "--drain-timeout", "1", env={"BIG_FILE": str(big_file)})
     run = Run(server)
@@ -405,6 +407,7 @@ def test_the_end_is_two_lines_and_none_where_only_warnings_are_wanted(start: Sta
 
 
 @pytest.mark.uvloop
+@pytest.mark.behaviour(29)
 def test_a_rolling_restart_loses_nothing(target: Target) -> None:
     """Clients that open a connection for each request, while one server takes over from another on a shared socket."""
     with socket.create_server(("127.0.0.1", 0), backlog=128) as listener, contextlib.ExitStack() as stack:

@@ -78,6 +78,7 @@ def holdings(server: Server) -> dict[str, Any]:
 @pytest.mark.uvloop
 @pytest.mark.beyond_uvicorn("an endless sender never hears that its client has gone")
 @pytest.mark.parametrize("work", [pipelines, connections, tasks])
+@pytest.mark.behaviour(37)
 def test_nothing_grows(start: Callable[..., Server], work: Callable[[Server], None]) -> None:
     server = start("probe:app", validated=False)
     server.expected_tracebacks += ["BrokenPipeError", "ConnectionResetError", "OSError"]

@@ -21,6 +21,7 @@ EXPECT = "Expect: 100-continue"
 
 
 @pytest.mark.uvloop
+@pytest.mark.behaviour(7)
 def test_100_is_sent_once_and_only_when_the_application_asks(probe: Server, key: str) -> None:
     with probe.connect() as client:
         client.send(request(f"/read-slowly?key={key}", EXPECT, "Content-Length: 8", method="POST"))
@@ -67,6 +68,7 @@ def test_no_100_without_a_body_or_in_http_1_0(probe: Server) -> None:
 
 
 @pytest.mark.beyond_uvicorn("sends it within the response")
+@pytest.mark.behaviour(7)
 def test_no_100_after_a_response_has_begun(probe: Server) -> None:
     with probe.connect() as client:
         client.send(request("/read-after-answer", EXPECT, "Content-Length: 4", method="POST"))
@@ -79,6 +81,7 @@ def test_no_100_after_a_response_has_begun(probe: Server) -> None:
 
 
 @pytest.mark.beyond_uvicorn("keeps the connection and takes the next request for the body")
+@pytest.mark.behaviour(8)
 def test_a_final_answer_instead_of_100_closes(probe: Server) -> None:
     with probe.connect() as client:
         client.send(request("/answer-unread", EXPECT, "Content-Length: 4", method="POST"))
@@ -93,6 +96,7 @@ def test_a_final_answer_instead_of_100_closes(probe: Server) -> None:
 
 @pytest.mark.uvloop
 @pytest.mark.parametrize("framing", ["length", "chunked"])
+@pytest.mark.behaviour(8)
 def test_an_early_answer_keeps_the_connection(probe: Server, framing: str) -> None:
     with probe.connect() as client:
         if framing == "length":
@@ -112,6 +116,7 @@ def test_an_early_answer_keeps_the_connection(probe: Server, framing: str) -> No
 
 
 @pytest.mark.beyond_uvicorn("takes it all and never closes")
+@pytest.mark.behaviour(8)
 def test_an_early_answer_to_a_body_without_end_is_bounded(start: Callable[..., Server], key: str) -> None:
     server = start("probe:app", "--body-timeout", "0.5")
     before = server.usage().rss
@@ -131,6 +136,7 @@ def test_an_early_answer_to_a_body_without_end_is_bounded(start: Callable[..., S
 
 
 @pytest.mark.beyond_uvicorn("has no such time-out")
+@pytest.mark.behaviour(8)
 def test_an_early_answer_to_a_body_that_stalls_closes(servers: Servers) -> None:
     server = servers.get("probe:app", "--body-timeout", "0.4", "--header-timeout", "0.4")
     with server.connect() as client:
@@ -164,12 +170,14 @@ def assert_refused(server: Server, status: int, *pieces: bytes) -> None:
 class TestLimits:
     """What a server with --max-head 2k and --max-body 1000 takes and refuses."""
 
+    @pytest.mark.behaviour(15)
     def test_a_long_target_is_414(self, limited: Server) -> None:
         assert_refused(limited, 414, request("/" + "x" * 3000))
 
     def test_an_endless_target_is_414(self, limited: Server) -> None:
         assert_refused(limited, 414, b"GET /" + b"x" * 2500)
 
+    @pytest.mark.behaviour(15)
     def test_a_long_head_is_431(self, limited: Server) -> None:
         assert_refused(limited, 431, request("/hello", "X-Long: " + "x" * 3000))
 
@@ -179,6 +187,7 @@ class TestLimits:
     def test_a_head_that_just_fits_is_served(self, limited: Server) -> None:
         assert limited.get("/hello", "X-Long: " + "x" * 1900).status == 200
 
+    @pytest.mark.behaviour(15)
     def test_a_declared_body_is_413(self, limited: Server) -> None:
         assert_refused(limited, 413, request("/echo", "Content-Length: 1001", method="POST"))
 
@@ -188,6 +197,7 @@ class TestLimits:
             client.send(request("/echo", "Transfer-Encoding: chunked", method="POST") + chunked(b"x" * 500, b"y" * 500))
             assert client.response().body == b"x" * 500 + b"y" * 500
 
+    @pytest.mark.behaviour(15)
     def test_a_chunked_body_is_413(self, limited: Server, key: str) -> None:
         raw = request(f"/upload?key={key}", "Transfer-Encoding: chunked", method="POST")
         assert_refused(limited, 413, raw + chunked(b"x" * 600, b"x" * 600))
@@ -196,6 +206,7 @@ class TestLimits:
         raw = request("/upload", "Transfer-Encoding: chunked", method="POST")
         assert_refused(limited, 413, raw + b"fffff\r\n" + b"x" * 100)
 
+    @pytest.mark.behaviour(15)
     def test_chunk_overhead_counts_too(self, limited: Server) -> None:
         raw = request("/upload", "Transfer-Encoding: chunked", method="POST")
         with limited.connect() as client:
@@ -212,6 +223,7 @@ class TestLimits:
             assert client.response().status in (400, 413, 431)
             client.expect_end()
 
+    @pytest.mark.behaviour(15)
     def test_a_client_that_writes_before_it_reads_gets_its_413(self, limited: Server) -> None:
         body = b"x" * (6 * MIB)
         with limited.connect() as client:
@@ -234,6 +246,7 @@ class TestLimits:
 
 
 @pytest.mark.beyond_uvicorn("answers without closing")
+@pytest.mark.behaviour(15)
 def test_max_connections_answers_503_and_closes(start: Callable[..., Server]) -> None:
     server = start("probe:app", "--max-connections", "2")
     one, two = server.connect(), server.connect()
@@ -272,6 +285,7 @@ def hasty(servers: Servers) -> Server:
 class TestTimeouts:
     """What a server does whose time-outs are all 0.4 seconds."""
 
+    @pytest.mark.behaviour(15)
     def test_a_slow_head_is_408(self, hasty: Server) -> None:
         with hasty.connect(timeout=4) as client:
             began = time.monotonic()
@@ -309,6 +323,7 @@ class TestTimeouts:
             client.expect_end()
             assert time.monotonic() - began > 0.25
 
+    @pytest.mark.behaviour(15)
     def test_a_stalled_body_is_408_and_the_application_hears_of_it(self, hasty: Server, key: str) -> None:
         with hasty.connect(timeout=4) as client:
             client.send(request(f"/read-slowly?key={key}", "Content-Length: 100", method="POST"), b"some")
@@ -339,6 +354,7 @@ class TestTimeouts:
             sender.join(8)
             assert client.response().body == b"read"
 
+    @pytest.mark.behaviour(2)
     def test_no_time_out_runs_while_a_request_is_pending(self, hasty: Server) -> None:
         with hasty.connect(timeout=4) as client:
             client.send(request("/slow?s=1.0") + request("/slow?s=0.7") + request("/hello"))

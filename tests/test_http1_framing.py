@@ -23,6 +23,7 @@ def still_works(client: Client) -> None:
     ("path", "length"),
     [("/hello", [b"13"]), ("/bare?text=some", None), ("/stream", None), ("/status?code=200&length=1", [b"4"])],
 )
+@pytest.mark.behaviour(1)
 def test_head_sends_no_body_and_keeps_the_connection(probe: Server, path: str, length: list[bytes] | None) -> None:
     with probe.connect() as client:
         for _ in range(2):
@@ -35,6 +36,7 @@ def test_head_sends_no_body_and_keeps_the_connection(probe: Server, path: str, l
 
 @pytest.mark.parametrize("code", [204, 304])
 @pytest.mark.parametrize("method", ["GET", "HEAD", "POST"])
+@pytest.mark.behaviour(1)
 def test_statuses_without_a_body(probe: Server, code: int, method: str) -> None:
     if probe.target.server == "uvicorn" and method != "HEAD":
         pytest.skip("uvicorn writes the body that the application sends")
@@ -61,6 +63,7 @@ def test_statuses_with_a_body(probe: Server, code: int) -> None:
 
 
 @pytest.mark.uvloop
+@pytest.mark.behaviour(2)
 def test_pipelined_requests_are_answered_in_order(probe: Server) -> None:
     with probe.connect() as client:
         client.send(
@@ -81,6 +84,7 @@ def test_pipelined_requests_are_answered_in_order(probe: Server) -> None:
         assert client.waiting() == b""
 
 
+@pytest.mark.behaviour(2)
 def test_a_long_pipeline(probe: Server) -> None:
     with probe.connect(timeout=30) as client:
         for _ in range(5):
@@ -89,6 +93,7 @@ def test_a_long_pipeline(probe: Server) -> None:
 
 
 @pytest.mark.beyond_uvicorn("takes every request into memory")
+@pytest.mark.behaviour(9)
 def test_a_client_that_pipelines_without_reading_is_held_back(probe: Server) -> None:
     before = probe.usage().rss
     client = probe.connect(timeout=30, rcvbuf=65536)
@@ -108,6 +113,7 @@ def test_a_client_that_pipelines_without_reading_is_held_back(probe: Server) -> 
 @pytest.mark.uvloop
 @pytest.mark.parametrize("body", [None, b"some"])
 @pytest.mark.parametrize("after", [b"", b"GET /hello HTTP/1.1\r\nHost: a\r\n\r\n", b"\0garbage\r\n\r\n"])
+@pytest.mark.behaviour(3)
 def test_close_asked_by_the_client(probe: Server, body: bytes | None, after: bytes) -> None:
     method = "GET" if body is None else "POST"
     with probe.connect() as client:
@@ -119,6 +125,7 @@ def test_close_asked_by_the_client(probe: Server, body: bytes | None, after: byt
 
 
 @pytest.mark.parametrize("after", [b"", b"GET /hello HTTP/1.1\r\nHost: a\r\n\r\n", b"\0garbage\r\n\r\n"])
+@pytest.mark.behaviour(3)
 def test_close_asked_by_the_application(probe: Server, after: bytes) -> None:
     if probe.target.server == "uvicorn" and after.startswith(b"\0"):
         pytest.skip("uvicorn answers the garbage")
@@ -131,6 +138,7 @@ def test_close_asked_by_the_application(probe: Server, after: bytes) -> None:
 
 
 @pytest.mark.parametrize("path", ["/hello", "/stream?count=2&size=5"])
+@pytest.mark.behaviour(4)
 def test_http_1_0_closes_and_is_not_chunked(probe: Server, path: str) -> None:
     if probe.target.server == "uvicorn" and "stream" in path:
         pytest.skip("uvicorn sends chunks to HTTP/1.0")
@@ -167,6 +175,7 @@ def test_a_connection_closes_after_its_number_of_requests(servers: Servers) -> N
 
 @pytest.mark.uvloop
 @pytest.mark.parametrize("path", ["/stream?count=0", "/stream?count=3&size=0", "/bare"])
+@pytest.mark.behaviour(4)
 def test_an_empty_body_ends_once(probe: Server, path: str) -> None:
     with probe.connect() as client:
         response = client.get(path)
@@ -175,6 +184,7 @@ def test_an_empty_body_ends_once(probe: Server, path: str) -> None:
         still_works(client)
 
 
+@pytest.mark.behaviour(4)
 def test_chunks_stand_on_the_wire_as_chunks(probe: Server) -> None:
     with probe.connect() as client:
         client.send(request("/stream?count=2&size=300"))
@@ -205,6 +215,7 @@ def test_the_application_may_ask_for_chunked_itself(probe: Server) -> None:
         ("Upgrade: foo",),
     ],
 )
+@pytest.mark.behaviour(10)
 def test_an_upgrade_that_is_not_websocket_is_ignored(probe: Server, fields: tuple[str, ...]) -> None:
     with probe.connect() as client:
         response = client.get("/echo", *fields, method="POST", body=b"intact")
@@ -212,6 +223,7 @@ def test_an_upgrade_that_is_not_websocket_is_ignored(probe: Server, fields: tupl
         still_works(client)
 
 
+@pytest.mark.behaviour(12)
 def test_field_values_pass_both_ways(probe: Server) -> None:
     values = ["plain", "tab\tinside", "two  spaces", "\xe9\xff\x80", "a,b", '"quoted; x"', ""]
     sent = [f"x-odd: {value}" for value in values]
@@ -226,6 +238,7 @@ def test_white_space_around_a_value_goes(probe: Server) -> None:
         assert client.response().all("x-a") == [b"b", b"c d", b""]
 
 
+@pytest.mark.behaviour(12)
 def test_repeated_response_headers_stay_repeated(probe: Server) -> None:
     response = probe.get("/cookies")
     cookies = [b"a=1; Path=/; Expires=Thu, 01 Jan 1970 00:00:00 GMT", b"b=\xe9\xff; HttpOnly"]
@@ -237,6 +250,7 @@ DATE = rb"(Mon|Tue|Wed|Thu|Fri|Sat|Sun), \d\d [A-Z][a-z][a-z] \d{4} \d\d:\d\d:\d
 
 
 @pytest.mark.parametrize("path", ["/hello", "/stream", "/status?code=204", "/raise", "/nowhere"])
+@pytest.mark.behaviour(16)
 def test_date_and_server_are_there(probe: Server, path: str) -> None:
     response = probe.get(path)
     if path == "/raise" and probe.target.server == "uvicorn":
@@ -246,12 +260,14 @@ def test_date_and_server_are_there(probe: Server, path: str) -> None:
 
 
 @pytest.mark.beyond_uvicorn("sends its own beside the application's")
+@pytest.mark.behaviour(16)
 def test_date_and_server_of_the_application_replace_ours(probe: Server) -> None:
     response = probe.get("/own-headers")
     assert response.one("date") == b"Thu, 01 Jan 1970 00:00:00 GMT"
     assert response.one("server") == b"mine"
 
 
+@pytest.mark.behaviour(16)
 def test_date_and_server_can_be_switched_off(servers: Servers) -> None:
     response = servers.get("probe:app", "--no-date-header", "--no-server-header").get("/hello")
     assert not response.all("date")

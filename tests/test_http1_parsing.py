@@ -23,6 +23,7 @@ def served(client: Client) -> None:
 
 
 @pytest.mark.parametrize("raw", [GET, POST, CHUNKED, ABSOLUTE], ids=["get", "post", "chunked", "absolute"])
+@pytest.mark.behaviour(6)
 def test_split_in_two_at_every_byte(probe: Server, raw: bytes) -> None:
     if probe.target.server == "uvicorn" and raw is ABSOLUTE:
         pytest.skip("uvicorn does not reduce it")
@@ -42,6 +43,7 @@ def test_split_in_two_at_every_byte(probe: Server, raw: bytes) -> None:
 
 @pytest.mark.uvloop
 @pytest.mark.parametrize("raw", [GET, POST, CHUNKED], ids=["get", "post", "chunked"])
+@pytest.mark.behaviour(6)
 def test_one_byte_at_a_time(probe: Server, raw: bytes) -> None:
     with probe.connect() as client, probe.connect() as other:
         for at in range(len(raw)):
@@ -51,6 +53,7 @@ def test_one_byte_at_a_time(probe: Server, raw: bytes) -> None:
         assert client.waiting() == b""
 
 
+@pytest.mark.behaviour(6)
 def test_pipelined_requests_split_anywhere(probe: Server) -> None:
     raw = GET + POST + CHUNKED + GET
     with probe.connect() as client, probe.connect() as other:
@@ -151,6 +154,7 @@ REFUSED: dict[str, bytes] = {
 
 @pytest.mark.beyond_uvicorn("httptools is lenient")
 @pytest.mark.parametrize("which", REFUSED)
+@pytest.mark.behaviour(14)
 def test_refused_with_400_and_nothing_dispatched(probe: Server, which: str) -> None:
     count = probe.get("/count").json()
     with probe.connect() as client:
@@ -194,6 +198,7 @@ BAD_CHUNKS: dict[str, bytes] = {
 
 @pytest.mark.beyond_uvicorn("httptools is lenient")
 @pytest.mark.parametrize("which", BAD_CHUNKS)
+@pytest.mark.behaviour(14)
 def test_a_bad_chunk_is_refused_and_never_looks_complete(probe: Server, key: str, which: str) -> None:
     with probe.connect() as client:
         raw = request(f"/read-slowly?key={key}", "Transfer-Encoding: chunked", method="POST")
@@ -220,6 +225,7 @@ def test_a_bad_chunk_is_answered_400_while_nothing_else_was(probe: Server, key: 
 
 
 @pytest.mark.parametrize("cut", [b"", b"5", b"5\r\n", b"5\r\nabc", b"5\r\nabcde\r\n", b"5\r\nabcde\r\n0\r\n"])
+@pytest.mark.behaviour(14)
 def test_a_chunked_body_cut_by_a_half_close_never_looks_complete(probe: Server, key: str, cut: bytes) -> None:
     with probe.connect() as client:
         client.send(request(f"/read-slowly?key={key}", "Transfer-Encoding: chunked", method="POST"), cut)
@@ -232,6 +238,7 @@ def test_a_chunked_body_cut_by_a_half_close_never_looks_complete(probe: Server, 
     assert "complete" not in probe.notes(key)
 
 
+@pytest.mark.behaviour(14)
 def test_a_head_cut_by_a_half_close_is_not_dispatched(probe: Server) -> None:
     count = probe.get("/count").json()
     with probe.connect() as client:

@@ -19,6 +19,7 @@ def events(log: Path) -> list[str]:
 
 @pytest.mark.uvloop
 @pytest.mark.parametrize("mode", ["auto", "on"])
+@pytest.mark.behaviour(23)
 def test_start_up_before_the_first_request_and_shutdown_once(start: Start, tmp_path: Path, mode: str) -> None:
     log = tmp_path / "log"
     server = start("probe:app", "--lifespan", mode, env={"LIFESPAN_LOG": str(log)})
@@ -28,6 +29,7 @@ def test_start_up_before_the_first_request_and_shutdown_once(start: Start, tmp_p
     assert events(log) == ["lifespan.startup", "lifespan.shutdown", "complete"]
 
 
+@pytest.mark.behaviour(23)
 def test_off_means_not_called(start: Start, tmp_path: Path) -> None:
     log = tmp_path / "log"
     server = start("probe:app", "--lifespan", "off", env={"LIFESPAN_LOG": str(log)})
@@ -37,6 +39,7 @@ def test_off_means_not_called(start: Start, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["raises", "returns", "asserts"])
+@pytest.mark.behaviour(23)
 def test_an_application_without_lifespan_is_served_under_auto(start: Start, kind: str) -> None:
     server = start(f"lifespans:{kind}")
     assert server.get("/").body == b"served"
@@ -51,6 +54,7 @@ def test_an_application_without_lifespan_is_refused_under_on(start: Start) -> No
 
 
 @pytest.mark.parametrize("mode", ["auto", "on"])
+@pytest.mark.behaviour(23)
 def test_a_start_up_that_fails_ends_the_server_with_its_message(start: Start, mode: str) -> None:
     server = start("lifespans:fails", "--lifespan", mode, wait_ready=False)
     assert server.wait() == (1 if server.target.server == "m0serve" else 3)

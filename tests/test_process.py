@@ -20,6 +20,7 @@ Start = Callable[..., Server]
 
 @pytest.mark.uvloop
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.behaviour(29)
 def test_a_signal_stops_an_idle_server_at_once(start: Start, number: int) -> None:
     server = start("probe:app")
     with server.connect() as client:
@@ -33,6 +34,7 @@ def test_a_signal_stops_an_idle_server_at_once(start: Start, number: int) -> Non
 
 
 @pytest.mark.uvloop
+@pytest.mark.behaviour(29)
 def test_a_request_in_flight_is_answered_in_its_own_time(start: Start, key: str) -> None:
     server = start("probe:app")
     idle = server.connect()
@@ -59,6 +61,7 @@ def test_a_request_in_flight_is_answered_in_its_own_time(start: Start, key: str)
 
 
 @pytest.mark.uvloop
+@pytest.mark.behaviour(29)
 def test_an_upload_that_is_still_arriving_is_read(start: Start, key: str) -> None:
     server = start("probe:app")
     with server.connect() as client:
@@ -105,6 +108,7 @@ def test_pipelined_requests_that_have_come_are_not_lost_in_silence(start: Start,
     assert server.wait(3) == 0
 
 
+@pytest.mark.behaviour(30)
 def test_a_background_task_is_given_its_time(start: Start, key: str, tmp_path: Path) -> None:
     log = tmp_path / "log"
     server = start("probe:app", env={"LIFESPAN_LOG": str(log)})
@@ -120,6 +124,7 @@ def test_a_background_task_is_given_its_time(start: Start, key: str, tmp_path: P
 
 @pytest.mark.uvloop
 @pytest.mark.beyond_uvicorn("has no drain time-out by default, and names nothing")
+@pytest.mark.behaviour(29, 30)
 def test_what_the_drain_time_out_cuts_off_is_named(start: Start, key: str) -> None:
     server = start("probe:app", "--drain-timeout", "0.4")
     began = time.monotonic()
@@ -151,6 +156,7 @@ def test_a_task_that_ignores_its_cancellation_does_not_keep_the_server(start: St
 @pytest.mark.uvloop
 @pytest.mark.beyond_uvicorn("waits on")
 @pytest.mark.parametrize("busy", [False, True])
+@pytest.mark.behaviour(29)
 def test_a_second_signal_ends_at_once(start: Start, key: str, busy: bool) -> None:
     server = start("probe:app")
     with server.connect() as client, server.connect() as idle:
@@ -204,6 +210,7 @@ def test_atexit_runs(start: Start) -> None:
 
 
 @pytest.mark.uvloop
+@pytest.mark.behaviour(35)
 def test_an_idle_server_hardly_wakes(start: Start) -> None:
     server = start("probe:app")
     clients = [server.connect() for _ in range(5)]
@@ -223,6 +230,7 @@ def test_an_idle_server_hardly_wakes(start: Start) -> None:
 @pytest.mark.parametrize(
     "fields", [("Upgrade: websocket", "Connection: Upgrade"), ("upgrade: WebSocket", "connection: keep-alive, upgrade")]
 )
+@pytest.mark.behaviour(36)
 def test_a_websocket_handshake_is_501(probe: Server, fields: tuple[str, ...]) -> None:
     more = ("Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==", "Sec-WebSocket-Version: 13")
     with probe.connect() as client:
@@ -250,6 +258,7 @@ def test_the_ready_line_says_what_was_resolved(start: Start) -> None:
         assert part in lines[0]
 
 
+@pytest.mark.behaviour(34)
 def test_as_many_connections_as_the_limit_allows(start: Start) -> None:
     """The soft limit of open files is raised to the hard one."""
     server = start("probe:app")
@@ -260,6 +269,7 @@ def test_as_many_connections_as_the_limit_allows(start: Start) -> None:
 
 
 @pytest.mark.beyond_uvicorn("spins")
+@pytest.mark.behaviour(34)
 def test_running_out_of_descriptors_pauses_accepting_and_logs_once(start: Start) -> None:
     server = start("limited_app:app")
     clients = []

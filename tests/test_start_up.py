@@ -110,6 +110,7 @@ def assert_own_traceback(done: subprocess.CompletedProcess[str], error: str, fra
     assert "importlib" not in done.stderr
 
 
+@pytest.mark.behaviour(31)
 def test_an_app_that_raises_on_import_shows_its_own_traceback() -> None:
     assert_own_traceback(m0serve("--port", "0", "broken.raises:app"), "ValueError: the app is broken", "in compute")
 
@@ -241,6 +242,7 @@ def test_the_demo_is_served_without_an_app() -> None:
 # --- where it listens ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.behaviour(34)
 def test_a_port_in_use_is_one_sentence() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
@@ -251,6 +253,7 @@ def test_an_address_that_is_not_ours_is_one_sentence() -> None:
     assert_one_sentence(m0serve("--host", "192.0.2.1", "--port", "0", "probe:app"), 1, "192.0.2.1")
 
 
+@pytest.mark.behaviour(34)
 def test_ipv6() -> None:
     if not Path("/proc/net/if_inet6").read_text():
         pytest.skip("this machine has no IPv6")
@@ -287,6 +290,7 @@ def test_a_unix_socket(tmp_path: Path) -> None:
     assert not path.exists()
 
 
+@pytest.mark.behaviour(34)
 def test_a_stale_unix_socket_is_replaced(tmp_path: Path) -> None:
     path = tmp_path / "socket"
     stale = socket.socket(socket.AF_UNIX)
@@ -356,6 +360,7 @@ def test_run_from_python_with_an_import_string_and_a_wrong_option(script: object
 
 @pytest.mark.parametrize("model", ["pump", "inverted"])
 @pytest.mark.parametrize("backend", ["io_uring", "epoll"])
+@pytest.mark.behaviour(35)
 def test_two_servers_off_the_main_thread_stopped_from_code(script: object, model: str, backend: str) -> None:
     if why := missing(Target(model=model, backend=backend)):
         pytest.skip(why)
@@ -373,6 +378,7 @@ def test_an_address_is_known_before_the_first_request(script: object) -> None:
 # --- as process 1 ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.behaviour(35)
 def test_as_process_1_it_ends_on_sigterm_and_reaps() -> None:
     unshare = shutil.which("unshare")
     if unshare is None or subprocess.run([unshare, "-pf", "true"], check=False, capture_output=True).returncode != 0:

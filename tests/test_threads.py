@@ -52,6 +52,7 @@ def test_threads_are_there(probe: Server) -> None:
 
 
 @pytest.mark.uvloop
+@pytest.mark.behaviour(32)
 def test_executor_calls_go_on_beside_a_busy_loop(probe: Server, key: str) -> None:
     """Eight callers of run_in_executor while async endpoints are saturated: none of them starves."""
     with load(probe, "/hello", 4), probe.connect(timeout=20) as client:
@@ -73,6 +74,7 @@ def test_a_thread_that_computes_makes_progress_beside_a_busy_loop(probe: Server,
     assert during > 50, "the loop starved beside one computing thread"
 
 
+@pytest.mark.behaviour(32)
 def test_subprocesses_are_reaped_beside_a_busy_loop(probe: Server) -> None:
     with load(probe, "/hello", 3), probe.connect(timeout=20) as client:
         for _ in range(5):
@@ -81,6 +83,7 @@ def test_subprocesses_are_reaped_beside_a_busy_loop(probe: Server) -> None:
 
 
 @pytest.mark.uvloop
+@pytest.mark.behaviour(32)
 def test_def_endpoints_under_load_share_anyios_threads(servers: Servers) -> None:
     server = servers.get("fastapi_app:app")
     most = 0
