@@ -167,6 +167,22 @@ def test_lines_of_the_access_log(start: Start) -> None:
     assert [match[0] for match in logged if match] == lines
 
 
+@pytest.mark.beyond_uvicorn("says it in other words, at the level trace")
+def test_connections_that_come_and_go_are_told_where_a_fault_is_looked_for(start: Start) -> None:
+    server = start("probe:app", "--log-level", "debug", "--idle-timeout", "0.3")
+    with server.connect() as client:
+        peer = ":".join(map(str, client.sock.getsockname()))
+        assert client.get("/hello").status == 200
+        client.expect_end()
+    server.line(rf"^m0serve: debug: {peer} connected$")
+    server.line(rf"^m0serve: debug: {peer} has said nothing for too long$")
+    server.line(rf"^m0serve: debug: the connection of {peer} is closed, responses: 1$")
+    with server.connect() as client:
+        client.send(b"nonsense\r\n\r\n")
+        assert client.response().status == 400
+    server.line(r"^m0serve: warning: refused 127\.0\.0\.1:\d+ with 400: ")
+
+
 # --- trusted proxies -------------------------------------------------------------------------------------------
 
 CHAIN = "X-Forwarded-For: 1.2.3.4, 10.0.2.1, 192.168.0.2"

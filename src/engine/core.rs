@@ -133,6 +133,8 @@ impl Core {
         );
         self.stats.accepted += 1;
         self.stats.connections += 1;
+        self.log
+            .debug("connected", format_args!("{} connected", Who(conn.peer)));
         self.put(Box::new(conn));
     }
 
@@ -142,6 +144,11 @@ impl Core {
         self.detach(&mut conn, Why::PeerGone);
         conn.output.clear(&mut self.pool);
         self.stats.connections -= 1;
+        let (who, served) = (Who(conn.peer), conn.served);
+        self.log.debug(
+            "closed",
+            format_args!("the connection of {who} is closed, responses: {served}"),
+        );
         self.admitted -= usize::from(conn.admitted);
     }
 

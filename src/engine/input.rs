@@ -265,7 +265,12 @@ impl Core {
         self.stats.timed_out += 1;
         match conn.timer {
             Timer::Off => unreachable!("no deadline without a timer"),
-            Timer::Fresh | Timer::Idle => conn.finish(false),
+            Timer::Fresh | Timer::Idle => {
+                let who = Who(conn.peer);
+                self.log
+                    .debug("idle", format_args!("{who} has said nothing for too long"));
+                conn.finish(false);
+            }
             Timer::Head => self.too_slow(conn, "The request head did not arrive in time."),
             Timer::Body => self.too_slow(conn, "The request body did not arrive in time."),
             Timer::Discard => {
