@@ -179,6 +179,7 @@ def test_aiohttp_bodies_of_all_kinds_on_one_connection(url: str) -> None:
     with_aiohttp(url, work)
 
 
+@pytest.mark.behaviour(8)
 def test_aiohttp_is_refused_before_it_has_sent_its_body(url: str) -> None:
     async def work(session: aiohttp.ClientSession) -> None:
         for options in ({"data": b"s" * 200_000}, {"data": in_pieces_async(BIG), "expect100": True}):
@@ -272,6 +273,7 @@ def test_curl_methods(url: str) -> None:
 
 
 @needs_curl
+@pytest.mark.behaviour(7)
 def test_curl_uploads(url: str, big_file: str) -> None:
     for more, header in (
         ((), "content-length"),
@@ -293,6 +295,7 @@ def test_curl_uploads(url: str, big_file: str) -> None:
 
 
 @needs_curl
+@pytest.mark.behaviour(8)
 def test_curl_is_refused_before_it_uploads(url: str, big_file: str) -> None:
     out, told = curl("--header", "Expect: 100-continue", "--upload-file", big_file, f"{url}/reject")
     assert out == b"too much for me"
@@ -316,6 +319,7 @@ def test_curl_downloads(url: str) -> None:
 
 @needs_curl
 @pytest.mark.beyond_uvicorn("sends chunks to HTTP/1.0")
+@pytest.mark.behaviour(4)
 def test_curl_speaks_http_1_0(url: str) -> None:
     out, told = curl("--http1.0", f"{url}/show")
     assert json.loads(out)["version"] == "1.0"
@@ -327,6 +331,7 @@ def test_curl_speaks_http_1_0(url: str) -> None:
 
 @needs_curl
 @pytest.mark.beyond_uvicorn("loses the body of a request that asks for an upgrade")
+@pytest.mark.behaviour(10)
 def test_curl_asks_for_http_2_and_is_served_over_1_1(url: str) -> None:
     out, told = curl("--http2", "--data", "body=kept", f"{url}/show", "--next", "--http2", f"{url}/show")
     assert "Upgrade: h2c" in told

@@ -304,6 +304,7 @@ def test_every_answer_is_the_frameworks_own(servers: Servers, tester: TestClient
                 assert answer.body == expected.body, about
 
 
+@pytest.mark.behaviour(1)
 def test_files_that_have_not_changed(servers: Servers) -> None:
     """Validators of a first answer make a 304 of the second, without a body, and the connection goes on."""
     with serve(servers, "starlette_examples").connect() as client:
@@ -347,6 +348,7 @@ def test_what_runs_behind_a_response(servers: Servers, key: str) -> None:
     noted(server, key, "downloaded")
 
 
+@pytest.mark.behaviour(24)
 def test_server_sent_events_come_one_by_one_and_end_with_their_client(servers: Servers, key: str) -> None:
     server = serve(servers, "starlette_examples")
     client = server.connect()
@@ -362,6 +364,7 @@ def test_server_sent_events_come_one_by_one_and_end_with_their_client(servers: S
 
 
 @pytest.mark.parametrize("method", ["GET", "POST"])
+@pytest.mark.behaviour(20)
 def test_a_request_that_asks_for_its_client(servers: Servers, key: str, method: str) -> None:
     server = serve(servers, "starlette_examples")
     client = server.connect()
@@ -371,6 +374,7 @@ def test_a_request_that_asks_for_its_client(servers: Servers, key: str, method: 
     noted(server, key, "gone")
 
 
+@pytest.mark.behaviour(20)
 def test_a_client_that_leaves_within_its_body(servers: Servers, key: str) -> None:
     server = serve(servers, "starlette_examples")
     client = server.connect()
@@ -380,6 +384,7 @@ def test_a_client_that_leaves_within_its_body(servers: Servers, key: str) -> Non
     noted(server, key, "gone")
 
 
+@pytest.mark.behaviour(31)
 def test_an_error_behind_middlewares_is_answered_and_printed_once(servers: Servers) -> None:
     server = serve(servers, "starlette_examples")
     before = server.stderr.count("RuntimeError: expected-by-the-test")
@@ -403,6 +408,7 @@ def test_dependencies_are_closed_in_order(servers: Servers) -> None:
     assert server.get(f"/order?key={failed}").json() == ["outer opens", "inner saw it", "inner closes", "outer closes"]
 
 
+@pytest.mark.behaviour(32)
 def test_sixteen_plain_functions_at_once(servers: Servers) -> None:
     """They run in threads, and their streams from threads."""
     server = serve(servers, "fastapi_examples")

@@ -54,6 +54,7 @@ APP = "behaviours_app:app"
 # --- the wire --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.behaviour(1)
 def test_a_head_request_whose_application_asks_for_chunks(probe: Server) -> None:
     with probe.connect() as client:
         for _ in range(2):
@@ -70,6 +71,7 @@ def test_a_value_that_is_returned_changes_nothing_for_the_client(servers: Server
             assert client.response().json() == "fine"
 
 
+@pytest.mark.behaviour(18)
 def test_a_start_without_an_end_closes(servers: Servers) -> None:
     with servers.get(APP).connect() as client:
         client.send(request("/partial"))
@@ -79,6 +81,7 @@ def test_a_start_without_an_end_closes(servers: Servers) -> None:
 
 
 @pytest.mark.beyond_uvicorn("does not know pathsend")
+@pytest.mark.behaviour(21)
 def test_a_file_behind_a_piece_of_a_body_comes_in_order(servers: Servers) -> None:
     with servers.get(APP).connect() as client:
         for _ in range(2):
@@ -86,6 +89,7 @@ def test_a_file_behind_a_piece_of_a_body_comes_in_order(servers: Servers) -> Non
 
 
 @pytest.mark.beyond_uvicorn("adds its own")
+@pytest.mark.behaviour(16)
 def test_both_of_two_server_fields_are_sent_and_none_of_ours(servers: Servers) -> None:
     response = servers.get(APP).get("/two_servers")
     assert response.all("server") == [b"one", b"two"]
@@ -95,6 +99,7 @@ def test_both_of_two_server_fields_are_sent_and_none_of_ours(servers: Servers) -
 # --- contexts --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.behaviour(22)
 def test_what_was_set_at_import_is_seen_by_every_request(servers: Servers) -> None:
     with servers.get(APP).connect() as client:
         assert [client.get("/outer").json() for _ in range(3)] == ["set at import"] * 3
@@ -103,6 +108,7 @@ def test_what_was_set_at_import_is_seen_by_every_request(servers: Servers) -> No
 # --- lifespan --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.behaviour(23)
 def test_the_scope_of_the_lifespan(servers: Servers) -> None:
     shown = servers.get(APP).line(r"^lifespan scope: (.*)$")[1]
     scope = json.loads(shown)
@@ -114,6 +120,7 @@ def test_the_scope_of_the_lifespan(servers: Servers) -> None:
     assert scope == {}
 
 
+@pytest.mark.behaviour(23)
 def test_a_state_that_is_added_to_after_start_up(servers: Servers) -> None:
     server = servers.get(APP)
     server.line("start-up is complete")
@@ -121,6 +128,7 @@ def test_a_state_that_is_added_to_after_start_up(servers: Servers) -> None:
 
 
 @pytest.mark.uvloop
+@pytest.mark.behaviour(23)
 def test_a_stop_during_start_up_lets_it_end_and_shuts_down(start: Start) -> None:
     server = start("behaviours_app:slow", wait_ready=False)
     server.line("start-up has begun")
@@ -133,6 +141,7 @@ def test_a_stop_during_start_up_lets_it_end_and_shuts_down(start: Start) -> None
 
 
 @pytest.mark.beyond_uvicorn("waits for it")
+@pytest.mark.behaviour(23)
 def test_a_start_up_that_does_not_end_is_cut_off_by_a_stop(start: Start) -> None:
     server = start("behaviours_app:frozen", "--drain-timeout", "0.3", wait_ready=False)
     server.line("start-up has begun")
@@ -143,6 +152,7 @@ def test_a_start_up_that_does_not_end_is_cut_off_by_a_stop(start: Start) -> None
 
 
 @pytest.mark.parametrize("mode", ["auto", "on"])
+@pytest.mark.behaviour(23)
 def test_a_start_up_that_fails_and_then_raises(start: Start, mode: str) -> None:
     server = start("behaviours_app:raises_after_failing", "--lifespan", mode, wait_ready=False)
     assert server.wait(5) == (1 if server.target.server == "m0serve" else 3)
@@ -204,6 +214,7 @@ def who(server: Server, *fields: str) -> tuple[Any, str]:
         ("127.0.0.0/8, 1.2.3.4, 10.0.0.0/8, 192.168.0.0/16", "1.2.3.4"),
     ],
 )
+@pytest.mark.behaviour(33)
 def test_several_proxies(servers: Servers, trusted: str, expected: str) -> None:
     server = servers.get("probe:app", "--forwarded-allow-ips", trusted)
     assert who(server, CHAIN, "X-Forwarded-Proto: https") == (expected, "https")
@@ -226,17 +237,20 @@ def test_several_proxies(servers: Servers, trusted: str, expected: str) -> None:
         (("Forwarded: for=1.2.3.4;proto=https",), (None, "http")),
     ],
 )
+@pytest.mark.behaviour(33)
 def test_forms_of_forwarded_fields(probe: Server, fields: tuple[str, ...], expected: Any) -> None:
     assert who(probe, *fields) == expected
 
 
 @pytest.mark.beyond_uvicorn("takes an empty element for the client")
 @pytest.mark.parametrize("chain", ["9.9.9.9 , , , 127.0.0.1", ", , 9.9.9.9, ,", "9.9.9.9,"])
+@pytest.mark.behaviour(33)
 def test_empty_elements_are_skipped(probe: Server, chain: str) -> None:
     assert who(probe, f"X-Forwarded-For: {chain}") == ("9.9.9.9", "http")
 
 
 @pytest.mark.parametrize("address", ["1.2.3.4:notaport", "[2001:db8::1", "[2001:db8::1]extra", "unknown", "_hidden"])
+@pytest.mark.behaviour(33)
 def test_what_is_no_address_is_nobody_to_be_trusted(probe: Server, address: str) -> None:
     """It ends the search; what stands before it was written by whoever sent it."""
     client, _ = who(probe, f"X-Forwarded-For: 6.6.6.6, {address}")
