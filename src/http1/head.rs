@@ -341,31 +341,19 @@ fn absolute_prefix(target: &[u8]) -> Option<u32> {
 /// it in different places are led to different hosts. White space, user information and whatever ends an authority are
 /// among the bytes that it cannot have. Empty is allowed, as in Host it is.
 fn check_authority(authority: &[u8]) -> Result<(), Refusal> {
-    let (literal, rest) = match authority {
-        [b'[', rest @ ..] => match memchr::memchr(b']', rest) {
-            Some(end) if end > 0 => (&rest[..end], &rest[end + 1..]),
-            _ => return Err(Refusal::Host),
-        },
-        _ => (&[][..], authority),
+    let valid = match after_name(authority) {
+        [b'%', ..] => is_percent_encoded(authority) && is_port(after_encoded_name(authority)),
+        [b'[', literal @ ..] if literal.len() + 1 == authority.len() => is_literal_and_port(literal),
+        rest => is_port(rest),
     };
-    let name_ends = memchr::memchr(b':', rest).unwrap_or(rest.len());
-    let (name, port) = rest.split_at(name_ends);
-    let allowed = literal.iter().all(|byte| *byte == b':' || is_in_host(*byte))
-        && name.iter().all(|byte| is_in_host(*byte))
-        && (name.is_empty() || literal.is_empty())
-        && port.iter().skip(1).all(u8::is_ascii_digit);
-    if allowed && (memchr::memchr(b'%', authority).is_none() || is_percent_encoded(authority)) {
-        Ok(())
-    } else {
-        Err(Refusal::Host)
-    }
+    if valid { Ok(()) } else { Err(Refusal::Host) }
 }
 
-/// Whether a host can have this byte: unreserved, a subordinate delimiter, or part of a percent-encoded one.
-fn is_in_host(byte: u8) -> bool {
+/// What follows the bytes that a host's name can have: unreserved ones and subordinate delimiters.
+fn after_name(authority: &[u8]) -> &[u8] {
     static ALLOWED: [bool; 256] = {
         let mut table = [false; 256];
-        let others = b"-._~%!$&'()*+,;=";
+        let others = b"-._~!$&'()*+,;=";
         let mut index = 0;
         while index < others.len() {
             table[others[index] as usize] = true;
@@ -380,7 +368,38 @@ fn is_in_host(byte: u8) -> bool {
         }
         table
     };
-    ALLOWED[usize::from(byte)]
+    let name = authority.iter().take_while(|byte| ALLOWED[usize::from(**byte)]).count();
+    &authority[name..]
+}
+
+/// The same where percent signs are among them.
+#[cold]
+fn after_encoded_name(mut authority: &[u8]) -> &[u8] {
+    loop {
+        match after_name(authority) {
+            [b'%', rest @ ..] => authority = rest,
+            rest => return rest,
+        }
+    }
+}
+
+/// Whether it is nothing, or a colon and digits.
+fn is_port(text: &[u8]) -> bool {
+    matches!(text.split_first(), None | Some((b':', _))) && text.iter().skip(1).all(u8::is_ascii_digit)
+}
+
+/// Whether an address, a bracket and perhaps a port follow an opening bracket. A zone has a percent sign (RFC 6874).
+#[cold]
+fn is_literal_and_port(text: &[u8]) -> bool {
+    let Some(end) = memchr::memchr(b']', text) else {
+        return false;
+    };
+    let (literal, port) = (&text[..end], &text[end + 1..]);
+    let mut parts = literal.split(|byte| *byte == b':');
+    !literal.is_empty()
+        && is_percent_encoded(literal)
+        && parts.all(|part| after_encoded_name(part).is_empty())
+        && is_port(port)
 }
 
 /// Whether two hexadecimal digits follow every percent sign.
