@@ -38,6 +38,21 @@ def test_many_and_long_response_headers(probe: Server, count: int, size: int) ->
         assert client.get("/hello").status == 200
 
 
+@pytest.mark.beyond_uvicorn("sends them")
+@pytest.mark.behaviour(19)
+def test_statuses_that_no_final_response_has(probe: Server, key: str) -> None:
+    with probe.connect() as client:
+        client.send(request(f"/bad-statuses?key={key}", "Connection: close"))
+        raw = client.to_end()
+        assert raw.startswith(b"HTTP/1.1 799 \r\n")
+        assert raw.endswith(b"\r\n\r\nfine")
+        assert b"\r\ncontent-length: 4\r\n" in raw
+    notes = probe.notes(key)
+    assert len(notes) == 13
+    for name, kinds in notes.items():
+        assert "Exception" in kinds, (name, kinds)  # type: ignore[operator]
+
+
 @pytest.mark.beyond_uvicorn("its transport knows no view with gaps")
 @pytest.mark.parametrize("size", [1, 100_000])
 def test_classes_of_ones_own_views_of_buffers_and_keys_that_mean_nothing(probe: Server, size: int) -> None:

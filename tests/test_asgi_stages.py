@@ -107,6 +107,23 @@ def test_a_call_that_gives_no_awaitable_is_a_500(servers: Servers, kind: str) ->
     assert server.get("/awaitable").body == b"awaitable"
 
 
+@pytest.mark.behaviour(8, 18)
+@pytest.mark.parametrize("framing", ["length", "chunked"])
+def test_an_error_within_an_upload_is_a_500_that_is_not_lost(probe: Server, framing: str) -> None:
+    """The client goes on uploading, as most do, and then reads its answer."""
+    with probe.connect() as client:
+        field = "Content-Length: 400000" if framing == "length" else "Transfer-Encoding: chunked"
+        client.send(request("/fail?at=between-receives&kind=plain&id=upload", field, method="POST"))
+        for _ in range(40):
+            client.send(b"u" * 10_000 if framing == "length" else b"2710\r\n" + b"u" * 10_000 + b"\r\n")
+        if framing == "chunked":
+            client.send(b"0\r\n\r\n")
+        response = client.response()
+        assert response.status == 500
+        if response.all("connection") != [b"close"]:
+            assert client.get("/hello").status == 200
+
+
 # --- clients that leave ----------------------------------------------------------------------------------------
 
 

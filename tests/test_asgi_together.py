@@ -28,7 +28,7 @@ def test_two_receivers_share_the_body_and_both_hear_of_the_end(probe: Server, ke
         assert client.get("/hello").status == 200
 
 
-@pytest.mark.parametrize(("tasks", "each", "size"), [(50, 40, 20), (10, 9, 30_000)])
+@pytest.mark.parametrize(("tasks", "each", "size"), [(50, 40, 20), (6, 6, 30_000)])
 def test_sends_of_many_tasks_are_not_mixed(probe: Server, tasks: int, each: int, size: int) -> None:
     """Each message is whole on the wire, and those of one task in their order, also when none of them fits a buffer."""
     with probe.connect(timeout=30, rcvbuf=65536) as client:
@@ -59,6 +59,16 @@ def test_a_receive_that_is_cut_off_loses_nothing(probe: Server, key: str, by: st
         assert probe.note(key, "cuts") == [True, 0]
         client.send(b"the body")
         assert client.response().body == b"the body"
+        assert client.get("/hello").status == 200
+
+
+@pytest.mark.behaviour(20)
+def test_receives_that_are_cancelled_while_the_body_arrives_lose_none_of_it(probe: Server) -> None:
+    with probe.connect() as client:
+        client.send(request("/cut-race", "Content-Length: 1500", method="POST"))
+        for _ in range(1500):
+            client.send(b"x")
+        assert client.response().json() == [1500, True]
         assert client.get("/hello").status == 200
 
 
@@ -123,6 +133,12 @@ def test_receive_and_send_are_refused_on_another_thread(probe: Server) -> None:
     with probe.connect() as client:
         assert client.get("/from-thread").json() == ["RuntimeError", "RuntimeError"]
         assert client.get("/hello").status == 200
+
+
+def test_a_thread_receives_and_sends_by_way_of_the_loop(probe: Server) -> None:
+    with probe.connect() as client:
+        for _ in range(3):
+            assert client.get("/through-thread", method="POST", body=b"body").body == b"0 1 2 body"
 
 
 def keep_the_loop(probe: Server, busy: Client, seconds: float) -> None:

@@ -132,3 +132,13 @@ async def unfit(scope: Scope, receive: Receive, send: Send) -> None:
     await body(send, b"12", more=True)
     await attempt(scope, "unfit", lambda: body(send, b"345"))
     note(scope, "message", (await asyncio.wait_for(waiting, 5))["type"])
+
+
+@route("bad-statuses")
+async def bad_statuses(scope: Scope, receive: Receive, send: Send) -> None:
+    """Statuses that no final response can have; then one that it can, though nobody knows it."""
+    bad: list[Any] = [0, 99, 100, 101, 103, 199, 1000, -1, 1 << 70, True, None, "200", 200.0]
+    for status in bad:
+        await attempt(scope, repr(status), lambda status=status: start(send, status))
+    await start(send, 799, [(b"Content-Length", b"4")])
+    await body(send, b"fine")

@@ -132,6 +132,27 @@ async def cut_receive(scope: Scope, receive: Receive, send: Send) -> None:
     await reply(send, await read(receive))
 
 
+@route("cut-race")
+async def cut_race(scope: Scope, receive: Receive, send: Send) -> None:
+    """Every receive is cancelled at once or a few steps later, while the body arrives; how much of it came through."""
+    total = cut = 0
+    more = True
+    while more:
+        task = asyncio.ensure_future(receive())
+        for _ in range((total + cut) % 4):
+            await asyncio.sleep(0)
+        task.cancel()
+        try:
+            message = await task
+        except asyncio.CancelledError:
+            cut += 1
+            continue
+        assert message["type"] == "http.request", "the client left"
+        total += len(message["body"])
+        more = message["more_body"]
+    await reply_json(send, [total, cut > 0])
+
+
 @route("cut-send")
 async def cut_send(scope: Scope, receive: Receive, send: Send) -> None:
     """Sends that are cut off while the client does not read; what was sent stays sent, in order."""
@@ -199,6 +220,20 @@ async def left_behind(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 _TASKS: list[asyncio.Task[None]] = []
+
+
+@route("through-thread")
+async def through_thread(scope: Scope, receive: Receive, send: Send) -> None:
+    """A thread receives and sends by way of the loop, as middlewares for synchronous code do."""
+
+    def work() -> None:
+        message = anyio.from_thread.run(receive)
+        anyio.from_thread.run(start, send, 200)
+        for number in range(3):
+            anyio.from_thread.run(body, send, b"%d " % number, True)
+        anyio.from_thread.run(send, {"type": "http.response.body", "body": message["body"]})
+
+    await anyio.to_thread.run_sync(work)
 
 
 @route("from-thread")
