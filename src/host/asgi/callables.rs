@@ -167,8 +167,7 @@ impl Exchange {
         shared: RefMut<'_, Shared>,
         now: bool,
     ) -> PyResult<()> {
-        let complete = state.stage == Stage::Complete;
-        let receivers = if complete { state.take_receivers() } else { Vec::new() };
+        let receivers = state.take_receivers();
         drop(state);
         self.host.get().said(py, shared, now)?;
         for future in receivers {

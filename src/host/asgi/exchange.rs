@@ -351,9 +351,16 @@ impl State {
         self.senders.push(body, future)
     }
 
-    /// Futures of `receive` to be woken because something arrived.
+    /// Whether a `receive` that waits has something to say: as [`State::next_message`] would find.
+    fn may_receive(&self) -> bool {
+        let complete = self.stage == Stage::Complete || (self.body_end && !self.end_given);
+        complete || self.gone || self.input_over || !self.arrived.is_empty()
+    }
+
+    /// Futures of `receive` to be woken, if there is something to say.
     pub fn take_receivers(&mut self) -> Vec<Py<PyAny>> {
-        self.receivers.take_while(|_| true)
+        let ready = self.may_receive();
+        self.receivers.take_while(|_| ready)
     }
 
     /// Futures of `send` to be woken: those whose bodies have been handed over, if there is room (or no more use in

@@ -216,7 +216,7 @@ async def left_behind(scope: Scope, receive: Receive, send: Send) -> None:
         note(scope, "over")
 
     _TASKS.append(asyncio.create_task(later()))
-    await asyncio.sleep(0)
+    await asyncio.sleep(0.05)  # until it really waits
 
 
 _TASKS: list[asyncio.Task[None]] = []
