@@ -265,3 +265,22 @@ def test_options_asterisk(probe: Server) -> None:
         response = client.get("*", method="OPTIONS")
         assert response.status == 404  # the probe has no such path
         assert client.get("/hello").status == 200
+
+
+@pytest.mark.beyond_uvicorn("answers HEAD with a body")
+@pytest.mark.parametrize(
+    "rest",
+    [
+        b" /refused HTTP/1.1\r\n\r\n",
+        b" /refused HTTP/1.1\nHost: a\r\n",
+        b" * HTTP/1.1\r\nHost: a\r\n\r\n",
+        b" /refused HTTP/3.0\r\n",
+        b" /refused HTTP/1.1\r\nHost: a\r\nA : b\r\n\r\n",
+        b" /refused HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nx\r\n",
+    ],
+)
+def test_a_refused_head_request_gets_no_body(probe: Server, rest: bytes) -> None:
+    with probe.connect() as client:
+        client.send(b"HEAD" + rest)
+        assert client.response("HEAD").status in (400, 505)
+        client.expect_end()

@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use m0_platform::{Clock, Instant, Token};
 
 use super::conn::{Conn, Phase, Timer};
-use super::exchange::{Exchanges, Expect, RequestLine, Response};
+use super::exchange::{Exchanges, Expect, RequestLine, Response, Untold};
 use super::output::BufPool;
 use super::settings::{Settings, Stats};
 use super::timers::{NEVER, Wheel};
@@ -176,9 +176,9 @@ impl Core {
         conn.phase = Phase::Closed;
     }
 
-    /// Answers with an error of our own, if nothing of a response is out yet, and serves nothing further. `line` is the
-    /// request's, when it has no exchange that knows it.
-    pub fn refuse(&mut self, conn: &mut Conn, status: u16, text: &str, why: Why, line: Option<Box<RequestLine>>) {
+    /// Answers with an error of our own, if nothing of a response is out yet, and serves nothing further. `untold` is what
+    /// is known of the request when it has no exchange that knows it.
+    pub fn refuse(&mut self, conn: &mut Conn, status: u16, text: &str, why: Why, untold: Untold) {
         let exchange = conn.exchange.and_then(|id| self.exchanges.get(id));
         let (response, is_head) = match exchange {
             Some(exchange) => {
@@ -188,11 +188,13 @@ impl Core {
                 (response, is_head)
             }
             None => {
-                match line {
-                    Some(_) => self.log_access(conn, line, status),
-                    None => self.log.access_refused(conn.peer, conn.decoder.request_line(), status),
+                let said = conn.decoder.request_line();
+                let is_head = untold.is_head || said.starts_with(b"HEAD ");
+                match untold.line {
+                    Some(_) => self.log_access(conn, untold.line, status),
+                    None => self.log.access_refused(conn.peer, said, status),
                 }
-                (Response::NotStarted, false)
+                (Response::NotStarted, is_head)
             }
         };
         self.stats.refused += 1;

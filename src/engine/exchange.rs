@@ -30,6 +30,15 @@ pub enum Response {
     Complete,
 }
 
+/// What is known of a request that is refused before the host has heard of it.
+#[derive(Debug, Default)]
+pub struct Untold {
+    /// Its line for the access log, if there is one.
+    pub line: Option<Box<RequestLine>>,
+    /// It was HEAD: its refusal has no body.
+    pub is_head: bool,
+}
+
 /// What the access log says of a request.
 #[derive(Debug)]
 pub struct RequestLine {

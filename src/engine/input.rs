@@ -5,7 +5,7 @@ use m0_platform::Token;
 
 use super::conn::{Conn, Phase, Timer};
 use super::core::{Core, Who};
-use super::exchange::{Exchange, Expect, RequestLine, Response};
+use super::exchange::{Exchange, Expect, RequestLine, Response, Untold};
 use crate::handoff::{ExchangeId, Framing, Job, Request, RequestHead, Upgrade, Version, Why};
 use crate::http1::Event;
 
@@ -64,9 +64,9 @@ impl Core {
                 }
                 Err(refusal) => {
                     // What was dispatched of it is told by the reset; a request that was not is never told.
-                    let line = opening.take().and_then(|_| self.forget(conn));
+                    let untold = opening.take().map(|_| self.forget(conn)).unwrap_or_default();
                     body.clear();
-                    self.refuse(conn, refusal.status(), refusal.reason(), Why::Refused, line);
+                    self.refuse(conn, refusal.status(), refusal.reason(), Why::Refused, untold);
                 }
             }
         }
@@ -86,8 +86,11 @@ impl Core {
     fn begin(&mut self, conn: &mut Conn, head: RequestHead) -> Option<Box<Request>> {
         if head.upgrade == Upgrade::WebSocket {
             let text = "WebSocket connections are not supported by this server yet.";
-            let line = self.settings.access_log.then(|| Box::new(request_line(&head)));
-            self.refuse(conn, 501, text, Why::Refused, line);
+            let untold = Untold {
+                line: self.settings.access_log.then(|| Box::new(request_line(&head))),
+                is_head: false,
+            };
+            self.refuse(conn, 501, text, Why::Refused, untold);
             return None;
         }
         let last = self.settings.max_requests != 0 && conn.served + 1 >= self.settings.max_requests;
@@ -120,14 +123,18 @@ impl Core {
         None
     }
 
-    /// A request that was refused before the host heard of it; its line for the access log.
-    fn forget(&mut self, conn: &mut Conn) -> Option<Box<RequestLine>> {
+    /// A request that was refused before the host heard of it.
+    fn forget(&mut self, conn: &mut Conn) -> Untold {
         let id = conn.exchange.take().expect("a request that opens has an exchange");
-        let line = self.exchanges.get(id).and_then(|exchange| exchange.line.take());
+        let exchange = self.exchanges.get(id).expect("an attached exchange is open");
+        let untold = Untold {
+            line: exchange.line.take(),
+            is_head: exchange.is_head,
+        };
         self.exchanges.detach(id);
         self.exchanges.release(id);
         self.stats.requests -= 1;
-        line
+        untold
     }
 
     /// The body, or its end, comes although the client might have waited for `100 Continue`.
@@ -289,7 +296,7 @@ impl Core {
     }
 
     fn too_slow(&mut self, conn: &mut Conn, text: &str) {
-        self.refuse(conn, 408, text, Why::TimedOut, None);
+        self.refuse(conn, 408, text, Why::TimedOut, Untold::default());
     }
 }
 

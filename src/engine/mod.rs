@@ -29,9 +29,10 @@ pub use self::settings::{Settings, SharedStats, Stats};
 
 use self::conn::{Conn, Phase, Timer};
 use self::core::Core;
+use self::exchange::Untold;
 use self::output::Piece;
 use self::timers::NEVER;
-use crate::handoff::{Frame, Job};
+use crate::handoff::{Frame, Job, Why};
 use crate::log::Logger;
 
 /// How long a connection may linger after our FIN.
@@ -303,7 +304,7 @@ impl Engine {
         self.core.insert(conn);
         if full {
             self.core.with_conn(token, |core, conn| {
-                core.refuse(conn, 503, "Too many connections.", crate::handoff::Why::Refused, None);
+                core.refuse(conn, 503, "Too many connections.", Why::Refused, Untold::default());
             });
         }
     }
