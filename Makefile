@@ -7,7 +7,7 @@ export M0_CALLER_DIR := $(or $(PWD),$(CURDIR))
 export APP ARGS
 
 .DEFAULT_GOAL := help
-.PHONY: help serve build test lint bench cost cross clean
+.PHONY: help serve build test fuzz lint bench cost cross clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1|\2/p' $(ROOT)/Makefile | column -t -s '|'
@@ -18,8 +18,11 @@ serve: ## build and serve the demo application, or APP=module:attr with ARGS="ex
 build: ## build the wheel for python3 into .build/dist
 	@$(ROOT)/ci/build.sh
 
-test: ## Rust tests, loom tests, then pytest under each interpreter present
+test: ## Rust tests, loom tests, a short fuzzing, then pytest under each interpreter present
 	@$(ROOT)/ci/test.sh
+
+fuzz: ## each fuzz target for ten minutes; ARGS="--seconds 30 connection", "--replay FILE TARGET"
+	@$(ROOT)/ci/fuzz.sh $(ARGS)
 
 lint: ## rustfmt, clippy, ruff, mypy, stubtest and the style check
 	@$(ROOT)/ci/lint.sh

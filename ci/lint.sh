@@ -24,7 +24,9 @@ stubs() {
     (cd "$build" && MYPYPATH='' "$dir/bin/python" -m mypy.stubtest m0serve "${allow[@]}")
 }
 
+# The targets themselves are formatted and linted with tests/fuzz_corpus.rs, which replays their corpus.
 check "rustfmt" cargo fmt --all --check
+check "rustfmt of the fuzz crate" rustfmt --check --edition 2024 tests/fuzz/fuzz_targets/*.rs
 check "clippy, with the interpreter" cargo clippy --workspace --all-targets --quiet -- -D warnings
 check "clippy, without" cargo clippy --workspace --all-targets --no-default-features --quiet -- -D warnings
 # tests/apps/broken holds modules that cannot be parsed, on purpose.

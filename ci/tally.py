@@ -1,6 +1,6 @@
 """Sums up the logs of ci/test.sh: what each stage ran, what was skipped, and one closing line.
 
-Reads the endings of `cargo test`, pytest and unittest. A stage that failed without a count (it did not build, say)
+Reads the endings of `cargo test`, pytest, unittest and ci/fuzz.sh. A stage that failed without a count (it did not build, say)
 counts as one failure; one that passed but ran nothing is a failure too, since an empty suite proves nothing.
 """
 
@@ -15,6 +15,7 @@ CARGO = re.compile(r"^test result: \w+\. (\d+) passed; (\d+) failed; (\d+) ignor
 PYTEST = re.compile(
     r"^=*\s*((?:\d+ (?:passed|failed|skipped|errors?|xfailed|xpassed|deselected|warnings?)(?:, )?)+) in ", re.M
 )
+FUZZED = re.compile(r"^\w+: (ok|FAILED), ", re.M)
 SKIPPED = re.compile(r"^SKIPPED: .*", re.M)
 UNITTEST = re.compile(r"^Ran (\d+) tests? in .*\n\n(OK|FAILED)(?: \((.*)\))?", re.M)
 
@@ -49,6 +50,9 @@ def count(text: str) -> Count:
         total.failed += bad
         total.skipped += parts.get("skipped", 0)
         total.passed += int(ran) - bad - parts.get("skipped", 0)
+    for ending in FUZZED.findall(text):
+        total.passed += ending == "ok"
+        total.failed += ending == "FAILED"
     return total
 
 
@@ -62,11 +66,15 @@ def main(folder: Path) -> int:
         broken = log.with_suffix(".failed").exists()
         if broken and stage.failed == 0:
             stage.failed = 1
-        if not broken and stage.passed == 0:
-            print(f"{log.stem}: no test ran")
-            stage.failed += 1
-        for line in dict.fromkeys(SKIPPED.findall(text)):
+        skips = dict.fromkeys(SKIPPED.findall(text))
+        for line in skips:
             print(f"{log.stem}: {line}")
+        if not broken and stage.passed == 0:
+            # A stage that says why it cannot run on this machine is skipped as a whole.
+            stage.skipped += len(skips)
+            if not skips:
+                print(f"{log.stem}: no test ran")
+                stage.failed += 1
         print(f"{log.stem}: {stage.passed} passed, {stage.failed} failed, {stage.skipped} skipped")
         total.passed += stage.passed
         total.failed += stage.failed

@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# Every test: Rust without an interpreter, loom, the scripts' own, then pytest under each interpreter present.
+# Every test: Rust without an interpreter, loom, a short fuzzing, the scripts' own, then pytest under each interpreter
+# present.
 # A failing stage does not stop the next; the last line is the sum, and the exit code says whether all passed.
-# ONLY="rust loom scripts py" (any of them) limits the stages; PYTEST_ARGS are added to pytest's.
+# ONLY="rust loom fuzz scripts py" (any of them) limits the stages; PYTEST_ARGS are added to pytest's.
 set -euo pipefail
 . "$(dirname "$0")/common.sh"
 
-only=${ONLY:-rust loom scripts py}
+only=${ONLY:-rust loom fuzz scripts py}
 logs=$build/logs
 rm -rf "$logs"
 mkdir -p "$logs"
@@ -52,6 +53,7 @@ python_tests() {
 
 if wants rust; then stage rust cargo test --workspace --no-default-features; fi
 if wants loom; then stage loom loom; fi
+if wants fuzz; then stage fuzz ci/fuzz.sh --short; fi
 if wants scripts; then stage scripts scripts; fi
 if wants py; then
     while read -r python; do

@@ -103,6 +103,9 @@ class Tally(unittest.TestCase):
         self.assertEqual(self.count("Ran 9 tests in 0.1s\n\nFAILED (failures=1, errors=1, skipped=2)\n"), (5, 2, 2))
         self.assertEqual(self.count("Ran 9 tests in 0.1s\n\nOK\n"), (9, 0, 0))
 
+    def test_fuzzing(self) -> None:
+        self.assertEqual(self.count("request: ok, 9 inputs in 1 s (9/s)\nconnection: FAILED, the log is x\n"), (1, 1, 0))
+
     def outcome(self, files: dict[str, str]) -> int:
         """Exit code for a folder of logs."""
         with tempfile.TemporaryDirectory() as folder:
@@ -116,6 +119,7 @@ class Tally(unittest.TestCase):
         self.assertEqual(self.outcome({"a.log": good}), 0)
         self.assertEqual(self.outcome({"a.log": good, "b.log": "error: could not compile\n", "b.failed": ""}), 1)
         self.assertEqual(self.outcome({"a.log": "nothing ran\n"}), 1)
+        self.assertEqual(self.outcome({"a.log": good, "b.log": "SKIPPED: fuzzing: no compiler\n"}), 0)
         self.assertEqual(self.outcome({}), 1)
 
 

@@ -17,6 +17,7 @@ fn out_of_descriptors_accepting_pauses_and_is_tried_again_a_second_later() {
     let client = rig.net.connect();
     rig.pass_time(Duration::from_millis(750));
     assert_eq!(rig.net.accepting(), (false, 0), "it does not spin");
+    assert!(rig.net.is_arriving(client));
     rig.pass_time(Duration::from_millis(500));
     assert_eq!(rig.net.accepting(), (true, 1));
     rig.feed(client, get("/"));

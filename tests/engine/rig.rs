@@ -11,7 +11,7 @@ use m0serve::engine::{Engine, Settings, Stats};
 use m0serve::handoff::{ExchangeId, Frame, Job, Request, ResponseHead, Stop, Why};
 use m0serve::log::Logger;
 
-use crate::script::{End, Flow, Net};
+use super::script::{End, Flow, Net};
 
 /// The test's hold on everything.
 pub struct Rig {
@@ -69,6 +69,11 @@ impl Rig {
         self.engine.flush();
         self.engine.wait(Some(Duration::ZERO)).expect("a scripted wait");
         self.engine.pass(|_, _| {});
+        self.listen();
+    }
+
+    /// Takes what the engine has said.
+    pub fn listen(&mut self) {
         while let Some(job) = self.engine.pop_job() {
             match &job {
                 Job::Request(request) => assert!(self.held.insert(request.id), "an exchange is new (R4)"),

@@ -214,6 +214,11 @@ impl Net {
         state.peers.iter().filter(|peer| !peer.closed).count() - state.arriving.len()
     }
 
+    /// Whether a client has connected and was not accepted.
+    pub fn is_arriving(&self, id: usize) -> bool {
+        self.lock().arriving.contains(&id)
+    }
+
     /// Bytes of a client that the engine has not taken.
     pub fn unread(&self, id: usize) -> usize {
         self.peer(id, |peer| peer.inbox.iter().map(Vec::len).sum())
