@@ -47,6 +47,19 @@ def test_an_application_without_lifespan_is_served_under_auto(start: Start, kind
     assert "Traceback" not in server.stderr
 
 
+@pytest.mark.behaviour(23)
+def test_a_start_up_that_breaks_is_a_warning_under_auto_and_the_end_under_on(start: Start) -> None:
+    """The specification wants the application served all the same, since it may only not know the lifespan."""
+    server = start("lifespans:breaks")
+    assert server.get("/").body == b"served"
+    assert server.stop() in (0, -15)
+    if server.target.server == "m0serve":
+        assert len([line for line in server.stderr.splitlines() if "half-way" in line and "warning" in line]) == 1
+    refused = start("lifespans:breaks", "--lifespan", "on", wait_ready=False)
+    assert refused.wait() == (1 if refused.target.server == "m0serve" else 3)
+    assert "in breaks" in refused.stderr
+
+
 def test_an_application_without_lifespan_is_refused_under_on(start: Start) -> None:
     server = start("lifespans:raises", "--lifespan", "on", wait_ready=False)
     assert server.wait() == (1 if server.target.server == "m0serve" else 3)

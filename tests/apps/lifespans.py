@@ -39,6 +39,14 @@ async def asserts(scope: Any, receive: Any, send: Any) -> None:
     await serve(send)
 
 
+async def breaks(scope: Any, receive: Any, send: Any) -> None:
+    """Raises within its start-up, having heard of it."""
+    if scope["type"] == "lifespan":
+        await receive()
+        raise RuntimeError("expected-by-the-test: half-way")
+    await serve(send)
+
+
 async def fails(scope: Any, receive: Any, send: Any) -> None:
     """Start-up fails with a message."""
     if scope["type"] == "lifespan":
