@@ -45,8 +45,9 @@ const BACKLOG: usize = 4096;
 const ACCEPT_RETRY: Duration = Duration::from_secs(1);
 /// A pass that comes so long after the one before may find time-outs that are over while their bytes wait in the socket.
 const AWAY: Duration = Duration::from_millis(200);
-/// Passes in a row that put deadlines off for that reason, at most.
-const CATCH_UP: u32 = 64;
+/// For so long, and so many passes, deadlines are put off for that reason at most. Afterwards they are looked at before
+/// they are put off again: under a load that never lets up time-outs must fire all the same.
+const CATCH_UP: (Duration, u32) = (Duration::from_secs(1), 4);
 
 /// An event loop's state: a backend, and what is served over it.
 pub struct Engine {
@@ -63,8 +64,8 @@ pub struct Engine {
     stopped_said: bool,
     /// The last pass.
     passed: Instant,
-    /// Passes that may still put deadlines off, since there was none for a while.
-    behind: u32,
+    /// Deadlines are put off, since then and for so many passes.
+    behind: Option<(Instant, u32)>,
     due: Vec<(Token, u64)>,
     published: Arc<SharedStats>,
 }
@@ -83,7 +84,7 @@ impl Engine {
             short_said: false,
             backlogged: false,
             stopped_said: false,
-            behind: 0,
+            behind: None,
             due: Vec::new(),
             published: Arc::new(SharedStats::default()),
         }
@@ -200,7 +201,9 @@ impl Engine {
         self.look_at_clock();
         let was_away = self.core.now.since(self.passed) >= AWAY;
         self.passed = self.core.now;
-        self.behind = if was_away { CATCH_UP } else { self.behind };
+        if was_away && self.behind.is_none() {
+            self.behind = Some((self.core.now, 0));
+        }
         let mut found = false;
         while let Some(completion) = self.backend.next() {
             found = true;
@@ -211,8 +214,11 @@ impl Engine {
         }
         // After the application has kept the loop, what came meanwhile is worth more than a clock that went on: deadlines
         // are looked at when nothing more is found. One pass does not find everything (receive buffers run out).
-        self.behind = if found { self.behind.saturating_sub(1) } else { 0 };
-        if self.behind == 0 {
+        self.behind = self.behind.and_then(|(since, passes)| {
+            let over = self.core.now.since(since) >= CATCH_UP.0 && passes >= CATCH_UP.1;
+            (found && !over).then_some((since, passes + 1))
+        });
+        if self.behind.is_none() {
             self.expire();
         }
         self.flush();

@@ -112,6 +112,11 @@ impl Rig {
         self.settle();
     }
 
+    /// Time passes all at once, as while the application keeps the loop.
+    pub fn keep_the_loop(&mut self, time: Duration) {
+        self.hand.advance(time);
+    }
+
     pub fn connect(&mut self) -> usize {
         let id = self.net.connect();
         self.settle();

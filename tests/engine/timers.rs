@@ -229,6 +229,28 @@ fn a_wait_ends_at_the_next_deadline_and_an_idle_engine_wakes_seldom() {
     rig.over();
 }
 
+/// Each late pass put deadlines off anew: on a server that was never quick again no time-out ever fired.
+#[test]
+fn time_outs_fire_on_a_server_that_is_always_late_and_always_busy() {
+    let mut rig = Rig::new(quick());
+    let slow = rig.client("GET / HTTP/1.1\r\n");
+    let busy = rig.client(post("/", 1_000_000, ""));
+    let id = rig.request().id;
+    let late = Duration::from_millis(300);
+    let mut turns = 0;
+    while !rig.is_over(slow) {
+        rig.net.send(busy, b"x");
+        rig.keep_the_loop(late);
+        rig.turn();
+        rig.body(id);
+        turns += 1;
+        assert!(turns * late < 13 * SECOND, "ten seconds and what is put off");
+    }
+    assert!(turns * late >= 10 * SECOND);
+    assert!(rig.out(slow).starts_with("HTTP/1.1 408 "));
+    rig.over();
+}
+
 /// A connection is filed anew for each deadline that is nearer than what is filed; stale entries must not act.
 #[test]
 fn time_outs_of_a_busy_connection_do_not_fire_between_requests() {
