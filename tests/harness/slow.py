@@ -7,8 +7,8 @@ A process of its own, so that the test's fast client is not slowed by it:
 Every client begins like an honest one and then gives a piece now and then. `head` never ends its request's head; `body`
 announces a body, half of them by length and half in chunks, and stops in the middle of it; `read` asks for the endless
 response at PATH and reads a few bytes of it now and then, which opens no window worth sending into. What is reported
-for each: its kind, the status that it was answered with (0 for none), how long after its last honest byte it was let go,
-and how that ended ("end" or "reset").
+for each: its kind, the status that it was answered with (0 for none), how long after its last honest byte it was let
+go, and how that ended ("end" or "reset").
 """
 
 from __future__ import annotations

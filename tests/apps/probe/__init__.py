@@ -6,7 +6,7 @@ import json
 import os
 from typing import Any
 
-from . import errors, messages, odd, scopes, stages, streams, tasks, threads, together  # noqa: F401
+from . import errors, flow, messages, odd, scopes, stages, streams, tasks, threads, together  # noqa: F401
 from .core import COUNTS, HANDLERS, Receive, Scope, Send, reply
 
 
