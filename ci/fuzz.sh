@@ -84,7 +84,7 @@ short() {
 
 replay() {
     local target=${targets[0]} input
-    input=$(cd "$M0_CALLER_DIR" && realpath "$file")
+    input=$(cd "${M0_CALLER_DIR:-$OLDPWD}" && realpath "$file")
     RUST_LIBFUZZER_DEBUG_PATH=$work/replayed "$bin/$target" "$input" >"$work/replay.log" 2>&1 && status=0 || status=$?
     [ ! -s "$work/replayed" ] || cat "$work/replayed"
     grep -v '^INFO\|^WARNING' "$work/replay.log"

@@ -33,6 +33,7 @@ pub struct Client {
     pub next: usize,
     /// A 100 came for it.
     interim: bool,
+    may_close: bool,
     /// The response that is being read, or was last, closes the connection.
     pub close: bool,
 }
@@ -76,6 +77,7 @@ impl Client {
             state: State::Head,
             next: 0,
             interim: false,
+            may_close: false,
             close: false,
         }
     }
@@ -123,8 +125,9 @@ impl Client {
         &exchanges[self.told[self.next]]
     }
 
-    /// It receives bytes.
-    pub fn receive(&mut self, bytes: &[u8], exchanges: &[Exchange]) {
+    /// It receives bytes, of responses of which the server may make any the last or not.
+    pub fn receive(&mut self, bytes: &[u8], exchanges: &[Exchange], may_close: bool) {
+        self.may_close = may_close;
         self.received += bytes.len();
         self.unread.extend_from_slice(bytes);
         while self.step(exchanges) {}
@@ -284,6 +287,13 @@ impl Client {
         let planned = exchange.planned.expect("a head that was said");
         assert_eq!(head.status, planned.status);
         assert!(head.close || !planned.close, "a close that was asked for");
+        let sent = &self.sent[exchange.number];
+        let cut = self.fin && !sent.complete;
+        let reason = planned.close || planned.mode == Mode::UntilClose || !sent.keep_alive || exchange.expects || cut;
+        assert!(
+            !head.close || reason || self.may_close,
+            "a close for no reason: {exchange:?}"
+        );
         let expected = planned.length.filter(|_| planned.status != 204);
         assert_eq!(head.length, expected);
         match planned.mode {

@@ -37,7 +37,6 @@ pub enum Said {
 }
 
 /// One exchange.
-#[derive(Debug)]
 pub struct Exchange {
     pub id: ExchangeId,
     /// Its number among all, which its response carries.
@@ -71,6 +70,27 @@ pub struct Exchange {
     pub heard_gone: bool,
     /// What the host believes to be on its way.
     pub outstanding: u64,
+}
+
+/// In short: bodies can be long.
+impl std::fmt::Debug for Exchange {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Exchange")
+            .field("serial", &self.serial)
+            .field("id", &(self.id.index, self.id.generation))
+            .field("client", &(self.client, self.number))
+            .field("request", &(self.is_head, self.version, self.expects))
+            .field(
+                "taken",
+                &(self.taken, self.taken_charge, self.body_over, self.finish_told),
+            )
+            .field("asked", &(self.asked, self.wanted))
+            .field("planned", &self.planned)
+            .field("said", &(self.said, self.body.len(), self.files, self.short))
+            .field("window", &(self.charged, self.credited, self.outstanding))
+            .field("over", &(self.reset, self.released, self.heard_gone))
+            .finish()
+    }
 }
 
 impl Exchange {

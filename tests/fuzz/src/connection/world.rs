@@ -22,9 +22,9 @@ use super::input::After;
 
 /// Bytes of further requests that a connection keeps while it answers one, with what a head may add.
 const KEPT: usize = 32 * 1024 + 64 * 1024;
-/// Bytes of responses that may wait on a connection when a further request is told: the high-water mark, what is in
-/// flight, and the last response's window.
-const QUEUED: usize = 128 * 1024 + 2 * WINDOW as usize;
+/// Bytes of responses that may wait on a connection when a further request is told: the high-water mark, and what is in
+/// flight (what was composed, and a body behind it).
+const QUEUED: usize = 64 * 1024 + (72 + 64) * 1024;
 
 /// What the host hears when it looks.
 #[derive(Debug)]
@@ -38,6 +38,7 @@ pub enum News {
 pub struct World {
     pub rig: Rig,
     pub limits: Limits,
+    max_requests: u32,
     pub clients: Vec<Client>,
     /// All exchanges that there were.
     pub exchanges: Vec<Exchange>,
@@ -75,11 +76,13 @@ impl World {
             server: on(4).then(|| b"fuzz".to_vec()),
             access_log: on(3),
         };
+        let max_requests = settings.max_requests;
         // Lines are composed as ever, and go nowhere.
         let log = |clock: Clock| Logger::to(LogLevel::Debug, on(3), clock, -1, -1);
         World {
             rig: Rig::logging(settings, log),
             limits,
+            max_requests,
             clients: Vec::new(),
             exchanges: Vec::new(),
             by_id: HashMap::new(),
@@ -111,12 +114,18 @@ impl World {
         }
         for id in 0..self.clients.len() {
             let out = self.rig.net.peer(id, |peer| std::mem::take(&mut peer.out));
-            self.clients[id].receive(&out, &self.exchanges);
+            let may_close = self.stopping || self.is_last(&self.clients[id]);
+            self.clients[id].receive(&out, &self.exchanges, may_close);
             self.check_client(id);
         }
         let stats = self.rig.stats();
         assert_eq!(stats.requests, self.exchanges.len() as u64, "every request is told");
         assert!(stats.exchanges <= self.exchanges.len() as u64);
+    }
+
+    /// Whether the next response is the last that the settings allow it, or one before that may be read with it.
+    fn is_last(&self, client: &Client) -> bool {
+        self.max_requests != 0 && client.told.len() >= self.max_requests as usize
     }
 
     fn check_client(&self, id: usize) {
