@@ -35,7 +35,7 @@ struct Named<'a, T: Debug>(&'a Path, &'a T);
 impl<T: Debug> Drop for Named<'_, T> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            eprintln!("{}: {:#?}", self.0.display(), self.1);
+            eprintln!("{}: {:?}", self.0.display(), self.1);
         }
     }
 }

@@ -8,7 +8,7 @@ use m0serve::handoff::Framing;
 use m0serve::http1::Limits;
 
 use super::reference::{self, End};
-use super::wire;
+use super::wire::{self, Escaped};
 
 const HEAD: &[u8] = b"POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n";
 /// What follows the body, if it ends: its path must come out.
@@ -39,8 +39,7 @@ pub struct Input {
     max_body: u64,
     cuts: [u8; 3],
     parts: Vec<Part>,
-    bytes: String,
-    raw: Vec<u8>,
+    rest: Escaped,
 }
 
 impl<'a> Arbitrary<'a> for Part {
@@ -71,17 +70,12 @@ impl<'a> Arbitrary<'a> for Input {
         let cuts = Arbitrary::arbitrary(u)?;
         let count = u8::arbitrary(u)? % 6;
         let parts: Vec<Part> = (0..count).map(|_| Part::arbitrary(u)).collect::<Result<_>>()?;
-        let mut raw = Vec::new();
-        parts.iter().for_each(|part| part.write(&mut raw));
-        raw.truncate(MOST);
-        let rest = u.bytes(u.len())?;
-        raw.extend_from_slice(rest);
+        let rest = Escaped(u.bytes(u.len())?.to_vec());
         Ok(Input {
             max_body,
             cuts,
             parts,
-            bytes: rest.escape_ascii().to_string(),
-            raw,
+            rest,
         })
     }
 }
@@ -110,32 +104,23 @@ impl Input {
             max_body: self.max_body,
             ..Limits::default()
         };
-        let expected = reference::chunked(&self.raw, self.max_body);
-        let body = if expected.end == End::Complete {
-            &self.raw[..expected.used]
-        } else {
-            &self.raw[..]
-        };
-        let stream = [HEAD, body, NEXT].concat();
+        let mut raw = Vec::new();
+        self.parts.iter().for_each(|part| part.write(&mut raw));
+        raw.truncate(MOST);
+        raw.extend_from_slice(&self.rest.0);
+        let expected = reference::chunked(&raw, self.max_body);
+        let ends = expected.end == End::Complete;
+        let body = if ends { &raw[..expected.used] } else { &raw[..] };
         // What is cut short shall be so at the end of the input.
-        let stream = if expected.end == End::Complete {
-            &stream[..]
-        } else {
-            &stream[..HEAD.len() + body.len()]
-        };
-        let outcome = wire::decode_in_every_way(&limits, stream, &self.cuts);
+        let stream = [HEAD, body, if ends { NEXT } else { b"" }].concat();
+        let outcome = wire::decode_in_every_way(&limits, &stream, &self.cuts);
 
         let first = &outcome.messages[0];
         assert_eq!(first.framing, Framing::Chunked);
-        assert!(
-            first.body == expected.body,
-            "the body, of {:?} and {}",
-            self.parts,
-            self.bytes
-        );
+        assert!(first.body == expected.body, "the body, of {self:?}");
         assert!(first.body.len() <= body.len(), "no more than was received");
         assert!(self.max_body == 0 || first.body.len() as u64 <= self.max_body);
-        assert_eq!(first.complete, expected.end == End::Complete);
+        assert_eq!(first.complete, ends);
         match expected.end {
             End::Complete => {
                 assert_eq!(outcome.messages.len(), 2, "{:?}", outcome.end);

@@ -8,15 +8,14 @@ use m0serve::handoff::Framing;
 use m0serve::http1::{Finish, Limits};
 
 use super::reference::{self, End};
-use super::wire::{self, Message};
+use super::wire::{self, Escaped, Message};
 
 /// An input of this target.
 #[derive(Debug)]
 pub struct Input {
     limits: Limits,
     cuts: [u8; 3],
-    bytes: String,
-    raw: Vec<u8>,
+    raw: Escaped,
 }
 
 impl<'a> Arbitrary<'a> for Input {
@@ -37,28 +36,22 @@ impl<'a> Arbitrary<'a> for Input {
             _ => Limits::default(),
         };
         let cuts = Arbitrary::arbitrary(u)?;
-        let raw = u.bytes(u.len())?.to_vec();
-        let bytes = raw.escape_ascii().to_string();
-        Ok(Input {
-            limits,
-            cuts,
-            bytes,
-            raw,
-        })
+        let raw = Escaped(u.bytes(u.len())?.to_vec());
+        Ok(Input { limits, cuts, raw })
     }
 }
 
 impl Input {
     /// Panics when the parser breaks a rule.
     pub fn check(&self) {
-        let outcome = wire::decode_in_every_way(&self.limits, &self.raw, &self.cuts);
+        let outcome = wire::decode_in_every_way(&self.limits, &self.raw.0, &self.cuts);
         for message in &outcome.messages {
             self.check_message(message);
         }
-        let (expected, end) = reference::messages(&self.raw, &self.limits);
-        assert_eq!(outcome.messages, expected, "against the reference, in {}", self.bytes);
+        let (expected, end) = reference::messages(&self.raw.0, &self.limits);
+        assert_eq!(outcome.messages, expected, "against the reference, in {:?}", self.raw);
         match end {
-            End::Refused => assert!(outcome.end.is_err(), "the reference refuses {}", self.bytes),
+            End::Refused => assert!(outcome.end.is_err(), "the reference refuses {:?}", self.raw),
             End::Complete => assert_eq!(outcome.end, Ok(Finish::Clean)),
             // What has no end yet may be refused already.
             End::More => {}

@@ -3,6 +3,15 @@
 use m0serve::handoff::{Framing, RequestHead, Version};
 use m0serve::http1::{Event, Finish, Limits, Refusal, RequestDecoder};
 
+/// Bytes that are shown as text.
+pub struct Escaped(pub Vec<u8>);
+
+impl std::fmt::Debug for Escaped {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "\"{}\"", self.0.escape_ascii())
+    }
+}
+
 /// A request that was decoded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Message {

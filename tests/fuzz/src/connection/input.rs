@@ -6,6 +6,7 @@
 use arbitrary::{Arbitrary, Result, Unstructured};
 
 use super::super::script::{End, Flow};
+use super::super::wire::Escaped;
 
 /// Steps of a script, at most.
 const MOST_STEPS: usize = 160;
@@ -59,7 +60,7 @@ pub enum After {
 #[derive(Debug)]
 pub enum Step {
     Connect,
-    Send(u8, Vec<u8>),
+    Send(u8, Escaped),
     /// A phrase up to a position, and if that lies inside, the rest as a segment of its own when asked to.
     Phrase(u8, usize, u8, bool),
     /// A phrase so many times, as one segment.
@@ -93,11 +94,20 @@ pub enum Step {
 }
 
 /// An input of this target.
-#[derive(Debug)]
 pub struct Input {
     /// Bits: tight limits, few connections, few requests a connection, an access log, date and server.
     pub settings: u8,
     pub steps: Vec<(Step, After)>,
+}
+
+/// A step a line.
+impl std::fmt::Debug for Input {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "settings {:05b}", self.settings & 0x1f)?;
+        self.steps
+            .iter()
+            .try_for_each(|(step, after)| write!(f, "\n{step:?}, then {after:?}"))
+    }
 }
 
 impl<'a> Arbitrary<'a> for Input {
@@ -131,7 +141,7 @@ impl Step {
             4..=7 => {
                 let who = byte(u)?;
                 let length = usize::from(byte(u)?).min(u.len());
-                Step::Send(who, u.bytes(length)?.to_vec())
+                Step::Send(who, Escaped(u.bytes(length)?.to_vec()))
             }
             8..=17 => Step::Phrase(byte(u)?, usize::from(byte(u)?) % PHRASES.len(), 255, false),
             18..=20 => Step::Phrase(byte(u)?, usize::from(byte(u)?) % PHRASES.len(), byte(u)?, kind == 18),

@@ -21,7 +21,7 @@ impl World {
     pub fn step(&mut self, step: &Step) {
         match step {
             Step::Connect => self.connect(),
-            Step::Send(who, bytes) => self.send(*who, bytes),
+            Step::Send(who, bytes) => self.send(*who, &bytes.0),
             Step::Phrase(who, phrase, at, twice) => {
                 let bytes = PHRASES[*phrase].as_bytes();
                 let (front, back) = bytes.split_at(usize::from(*at).min(bytes.len()));
