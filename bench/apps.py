@@ -66,6 +66,23 @@ async def mixed(scope: Scope, receive: Any, send: Any) -> None:
         await _reply(send, b"Hello, world!", b"text/plain")
 
 
+async def bodies(scope: Scope, receive: Any, send: Any) -> None:
+    """Large bodies both ways: `/SIZE/COUNT` sends so many messages of that size, an upload is read to its end."""
+    if scope["type"] == "lifespan":
+        await lifespan(receive, send)
+    elif scope["method"] == "POST":
+        while (await receive()).get("more_body", False):
+            pass
+        await _reply(send, b"read", b"text/plain")
+    else:
+        size, count = map(int, scope["path"].split("/")[1:])
+        headers = [] if scope["query_string"] else [(b"content-length", str(size * count).encode())]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        message = b"x" * size
+        for left in reversed(range(count)):
+            await send({"type": "http.response.body", "body": message, "more_body": left > 0})
+
+
 def _nothing() -> None:
     """What the executor callers run: the cost is all in getting there and back."""
 

@@ -44,6 +44,17 @@ def server(servers: Servers) -> Server:
     return server
 
 
+@pytest.fixture(scope="session")
+def holes(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
+    """Files that are nothing but a hole, by their size."""
+    made = {}
+    for total in (GIB // 4, GIB):
+        made[total] = tmp_path_factory.mktemp("holes") / str(total)
+        with made[total].open("wb") as hole:
+            os.truncate(hole.fileno(), total)
+    return made
+
+
 @contextlib.contextmanager
 def flat(server: Server) -> Iterator[None]:
     """Memory stays within a few MiB of what it is now."""
@@ -177,16 +188,11 @@ def test_a_download_by_a_client_that_reads_slowly(
 
 
 @pytest.mark.beyond_uvicorn("does not know pathsend")
-@pytest.mark.parametrize(("declared", "total"), [(True, GIB), (False, GIB // 4)])
-def test_a_file_to_a_client_that_reads_slowly(
-    server: Server, key: str, tmp_path: Path, declared: bool, total: int
-) -> None:
-    """One that is nothing but a hole."""
-    file = tmp_path / "hole"
-    with file.open("wb") as hole:
-        os.truncate(hole.fileno(), total)
+@pytest.mark.parametrize("declared", [True, False])
+def test_a_file_to_a_client_that_reads_slowly(server: Server, key: str, holes: dict[int, Path], declared: bool) -> None:
+    total = GIB if declared else GIB // 4
     with flat(server), server.connect(timeout=30) as client:
-        client.send(request(f"/path-send?key={key}&path={file}" + f"&size={total}" * declared))
+        client.send(request(f"/path-send?key={key}&path={holes[total]}" + f"&size={total}" * declared))
         server.note(key, "sent")
         assert server.get("/hello").status == 200
         reader = Reader(client)

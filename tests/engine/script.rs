@@ -51,6 +51,8 @@ pub struct Peer {
     pub receiving: bool,
     pub pauses: u32,
     pub sends: u32,
+    /// Addresses of the bodies that were handed over as such, beside what was composed.
+    pub bodies: Vec<usize>,
     /// FIN has reached the client.
     pub fin: bool,
     /// The connection ended with a reset.
@@ -146,6 +148,7 @@ impl Net {
             receiving: false,
             pauses: 0,
             sends: 0,
+            bodies: Vec::new(),
             fin: false,
             reset: false,
             close_said: false,
@@ -316,6 +319,8 @@ impl Peer {
         assert!(!self.close_said, "nothing is sent on what was closed");
         assert!(!self.fin, "nothing is sent after FIN");
         self.sends += 1;
+        let body = sending.buf.as_ref().map_or(&[][..], |buf| &buf.body);
+        self.bodies.extend((!body.is_empty()).then_some(body.as_ptr() as usize));
         self.sending = Some(sending);
     }
 }

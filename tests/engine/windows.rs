@@ -159,3 +159,23 @@ fn a_half_closed_client_that_read_late_is_closed_when_it_has_read() {
     assert!(rig.is_closed(client), "at once, not after the idle time-out");
     rig.over();
 }
+
+/// A host copies once, out of the application's object; from there on a large body is handed on, never copied again.
+#[test]
+fn a_large_chunk_reaches_the_backend_where_the_host_put_it() {
+    for framing in [&[][..], &[("content-length", "120000")]] {
+        let mut rig = Rig::new(settings());
+        let client = rig.client(get("/"));
+        let id = rig.request().id;
+        let chunks = [60_000, 9_000, 51_000].map(|size| Bytes::from(vec![b'x'; size]));
+        let addresses = chunks.each_ref().map(|chunk| chunk.as_ptr() as usize);
+        rig.push(Frame::Head(id, head(200, framing)));
+        for chunk in chunks {
+            rig.push(Frame::Chunk(id, chunk));
+        }
+        rig.say(Frame::End(id));
+        assert_eq!(rig.net.peer(client, |peer| peer.bodies.clone()), addresses);
+        assert!(rig.out(client).len() > 120_000);
+        rig.over();
+    }
+}
