@@ -1,8 +1,8 @@
 """How often the server copies each byte of a large body between the socket and the application, counted by valgrind.
 
 DHAT's copy mode counts the bytes that pass through memcpy and its relatives, in the process's own memory: what the
-kernel copies at its boundary is not in it. Each figure is the difference between a run with the body and one without, so that
-starting up costs nothing. Run it by bench/copies.sh.
+kernel copies at its boundary is not in it. Each figure is the difference between a run with the body and one without, so
+that starting up costs nothing. Run it by bench/copies.sh.
 """
 
 from __future__ import annotations
