@@ -75,7 +75,7 @@ fuzz() {
 short() {
     local target status=0 jobs=()
     for target in "${targets[@]}"; do
-        fuzz "$target" "${FUZZ_SECONDS:-15}" &
+        fuzz "$target" "${FUZZ_SECONDS:-12}" &
         jobs+=($!)
     done
     for job in "${jobs[@]}"; do wait "$job" || status=1; done
@@ -109,6 +109,7 @@ minimize() {
 
 mkdir -p "$work"
 compiler || skip "no C++ compiler, and none could be installed"
+cargo fetch --quiet --manifest-path tests/fuzz/Cargo.toml || skip "what the targets are built from could not be fetched"
 build_targets || fail "the targets do not build"
 status=0
 case $mode in
