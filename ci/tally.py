@@ -1,7 +1,8 @@
 """Sums up the logs of ci/test.sh: what each stage ran, what was skipped, and one closing line.
 
-Reads the endings of `cargo test`, pytest, unittest and ci/fuzz.sh. A stage that failed without a count (it did not build, say)
-counts as one failure; one that passed but ran nothing is a failure too, since an empty suite proves nothing.
+Reads the endings of `cargo test`, pytest, unittest and ci/fuzz.sh. A stage that failed without a count (it did not build,
+say) counts as one failure; one that passed but ran nothing is a failure too, since an empty suite proves nothing, unless it
+says why it was skipped.
 """
 
 from __future__ import annotations
@@ -70,7 +71,6 @@ def main(folder: Path) -> int:
         for line in skips:
             print(f"{log.stem}: {line}")
         if not broken and stage.passed == 0:
-            # A stage that says why it cannot run on this machine is skipped as a whole.
             stage.skipped += len(skips)
             if not skips:
                 print(f"{log.stem}: no test ran")

@@ -104,7 +104,9 @@ class Tally(unittest.TestCase):
         self.assertEqual(self.count("Ran 9 tests in 0.1s\n\nOK\n"), (9, 0, 0))
 
     def test_fuzzing(self) -> None:
-        self.assertEqual(self.count("request: ok, 9 inputs in 1 s (9/s)\nconnection: FAILED, the log is x\n"), (1, 1, 0))
+        self.assertEqual(
+            self.count("request: ok, 9 inputs in 1 s (9/s)\nconnection: FAILED, the log is x\n"), (1, 1, 0)
+        )
 
     def outcome(self, files: dict[str, str]) -> int:
         """Exit code for a folder of logs."""
