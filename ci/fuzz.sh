@@ -54,7 +54,7 @@ build_targets() {
 fuzz() {
     local target=$1 log=$work/$1.log
     mkdir -p "$work/$target"
-    if (cd "$work" && "$bin/$target" -max_total_time="$2" -timeout=20 -rss_limit_mb=1024 -max_len=4096 \
+    if (cd "$work" && "$bin/$target" -max_total_time="$2" -timeout=20 -rss_limit_mb=1024 -max_len=4096 -len_control=20 \
         -dict="$root/tests/fuzz/http.dict" -print_final_stats=1 -artifact_prefix="$work/finding-$target-" \
         "$target" "$root/$corpus/$target") >"$log" 2>&1; then
         local runs rate coverage

@@ -1,8 +1,8 @@
 """Sums up the logs of ci/test.sh: what each stage ran, what was skipped, and one closing line.
 
-Reads the endings of `cargo test`, pytest, unittest and ci/fuzz.sh. A stage that failed without a count (it did not build,
-say) counts as one failure; one that passed but ran nothing is a failure too, since an empty suite proves nothing, unless it
-says why it was skipped.
+Reads the endings of `cargo test`, pytest, unittest and ci/fuzz.sh. A stage that failed without a count (it did not
+build, say) counts as one failure; one that passed but ran nothing is a failure too, since an empty suite proves
+nothing, unless it says why it was skipped.
 """
 
 from __future__ import annotations
