@@ -16,7 +16,7 @@ pub const PHRASES: [&str; 28] = [
     "GET /a HTTP/1.1\r\nhost: h\r\n\r\n",
     "HEAD /h HTTP/1.1\r\nhost: h\r\n\r\n",
     "POST /p HTTP/1.1\r\nhost: h\r\ncontent-length: 5\r\n\r\nhello",
-    "POST /p HTTP/1.1\r\nhost: h\r\ncontent-length: 100000\r\n\r\n",
+    "POST /p HTTP/1.1\r\nhost: h\r\ncontent-length: 280000\r\n\r\n",
     "POST /p HTTP/1.1\r\nhost: h\r\ncontent-length: 12\r\nexpect: 100-continue\r\n\r\n",
     "PUT /c HTTP/1.1\r\nhost: h\r\ntransfer-encoding: chunked\r\n\r\n",
     "PUT /c HTTP/1.1\r\nhost: h\r\ntransfer-encoding: chunked\r\nexpect: 100-continue\r\n\r\n",

@@ -20,8 +20,8 @@ use super::client::Client;
 use super::exchange::{Exchange, Said};
 use super::input::After;
 
-/// Bytes of further requests that a connection keeps while it answers one, with what a head may add.
-const KEPT: usize = 32 * 1024 + 64 * 1024;
+/// Bytes of further requests that a connection keeps while it answers one, beside the segment that goes past it.
+const KEPT: usize = 32 * 1024;
 /// Bytes of responses that may wait on a connection when a further request is told: the high-water mark, and what is in
 /// flight (what was composed, and a body behind it).
 const QUEUED: usize = 64 * 1024 + (72 + 64) * 1024;
@@ -152,7 +152,7 @@ impl World {
             .is_some_and(|serial| self.exchanges[*serial].is_open())
         {
             assert!(
-                taken <= told + KEPT + 2 * client.largest,
+                taken <= told + KEPT + client.largest,
                 "{taken} bytes taken, {told} told"
             );
         }
@@ -274,7 +274,7 @@ fn take_body(exchange: &mut Exchange, sent: &Message, bytes: &[u8], largest: usi
     );
     exchange.taken = end;
     exchange.taken_charge += u64::from(charge(bytes.len()));
-    let ready = u64::from(WINDOW) + exchange.wanted + (KEPT + 2 * largest) as u64;
+    let ready = u64::from(WINDOW) + exchange.wanted + (KEPT + largest) as u64;
     assert!(
         exchange.taken_charge <= ready,
         "more than the host is ready to take (R7): {exchange:?}"
