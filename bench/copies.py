@@ -3,7 +3,39 @@
 DHAT's copy mode counts the bytes that pass through memcpy and its relatives, in the process's own memory: what the
 kernel copies at its boundary is not in it. Each figure is the difference between a run with the body and one without,
 so that starting up costs nothing. Run it by bench/copies.sh.
-"""A port that nobody listens on at this moment."""
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+BENCH = Path(__file__).resolve().parent
+BODY = 64 * 1024 * 1024
+START_SECONDS = 60.0
+#: What a figure may be above the copies that are meant: heads, messages, the loop's own work.
+SLACK = 0.05
+
+#: What is moved, the request's target or None for an upload, and how many copies are meant.
+CASES = (
+    ("download, messages of 4 KiB", "/4096/16384", 2),
+    ("download, messages of 64 KiB", "/65536/1024", 1),
+    ("download, messages of 64 KiB, chunked", "/65536/1024?chunked", 1),
+    ("download, messages of 1 MiB", "/1048576/64", 1),
+    ("download, one message", f"/{BODY}/1", 1),
+    ("upload", None, 2),
+)
+
+
+def free_port() -> int:
+    """A port that nobody listens on at this moment."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
