@@ -116,8 +116,9 @@ impl Core {
     /// Closes everything.
     fn stop(&mut self) {
         self.draining = true;
-        // Responses that the host has completed: it cannot name them any more.
-        let untaken = |conn: &Conn| conn.exchange.is_none() && !conn.output.is_empty();
+        // Responses that the host has completed: it cannot name them any more. The pump's host says this twice, and what
+        // the first time has cut off may be closing still.
+        let untaken = |conn: &Conn| conn.phase != Phase::Closed && conn.exchange.is_none() && !conn.output.is_empty();
         match self.conns.iter().flatten().filter(|conn| untaken(conn)).count() {
             0 => {}
             1 => self.log.warn(

@@ -418,3 +418,22 @@ fn a_response_that_is_cut_off_in_the_socket_is_said() {
         "m0serve: warning: 1 response was cut off that its client had not taken in full\n"
     );
 }
+
+/// The pump's host stops what the drain left, and stops again when it closes: the loop thread may find both at once.
+#[test]
+fn a_response_that_was_cut_off_was_said_twice() {
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    let fd = writer.as_raw_fd();
+    let mut rig = Rig::logging(settings(), |clock| Logger::to(LogLevel::Warn, false, clock, fd, fd));
+    let client = rig.client(get("/"));
+    rig.flow(client, Flow::Held);
+    rig.serve("never taken");
+    rig.push(Frame::Stop(Stop::Now));
+    rig.push(Frame::Stop(Stop::Now));
+    rig.settle();
+    assert_eq!(rig.stopped(), 1);
+    rig.over();
+    drop(writer);
+    let log = std::io::read_to_string(reader).expect("lines of text");
+    assert_eq!(log.lines().count(), 1, "{log}");
+}
