@@ -1,4 +1,4 @@
-"""Applications that raise, return too early or send the wrong message (acceptance 18, 19, 31, and 11 for headers)."""
+"""Applications that raise, return too early or send the wrong message (promises 18, 19, 31, and 11 for headers)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Messages that are unusual and allowed, messages of extensions, and files (acceptance 19, 21; 12 for headers)."""
+"""Messages that are unusual and allowed, messages of extensions, and files (promises 19, 21; 12 for headers)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""receive and send over the life of a request and after it (acceptance 19, 20, 21, 13)."""
+"""receive and send over the life of a request and after it (promises 19, 20, 21, 13)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The scope: its contents, its types, and that nothing in it reaches another request (acceptance 17, 22)."""
+"""The scope: its contents, its types, and that nothing in it reaches another request (promises 17, 22)."""
 
 from __future__ import annotations
 
@@ -79,6 +79,7 @@ def test_absolute_form_is_reduced_to_its_path_and_its_host_wins(probe: Server) -
 
 
 @pytest.mark.parametrize("method", ["GET", "POST", "DELETE", "PATCH", "PUT", "OPTIONS"])
+@pytest.mark.behaviour(17)
 def test_methods(probe: Server, method: str) -> None:
     assert probe.get("/scope", method=method).json()["scope"]["method"] == method
 
@@ -88,6 +89,7 @@ def test_a_method_is_any_token_in_its_own_case(probe: Server) -> None:
     assert probe.get("/scope", method="pUrge-1").json()["scope"]["method"] == "pUrge-1"
 
 
+@pytest.mark.behaviour(17)
 def test_version_of_http_1_0(probe: Server) -> None:
     with probe.connect() as client:
         client.send(b"GET /scope HTTP/1.0\r\n\r\n")

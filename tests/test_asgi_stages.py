@@ -1,5 +1,5 @@
 """What goes wrong at which stage of a request: errors of every kind, clients that leave, swallowed cancellations
-(acceptance 13, 18, 19, 20, 30, 31)."""
+(promises 13, 18, 19, 20, 30, 31)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Streaming: when chunks leave, and what holds when one side does not keep up (acceptance 9, 24)."""
+"""Streaming: when chunks leave, and what holds when one side does not keep up (promises 9, 24)."""
 
 from __future__ import annotations
 

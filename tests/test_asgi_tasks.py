@@ -1,4 +1,4 @@
-"""Tasks, cancellation scopes, libraries and loops as an application finds them in its first step (acceptance 22)."""
+"""Tasks, cancellation scopes, libraries and loops as an application finds them in its first step (promise 22)."""
 
 from __future__ import annotations
 

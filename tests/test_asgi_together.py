@@ -1,4 +1,4 @@
-"""Several tasks, time-outs and scopes around receive and send; a loop that is kept for a second (acceptance 20, 22)."""
+"""Several tasks, time-outs and scopes around receive and send; a loop that is kept for a second (promises 20, 22)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""HTTP clients that people use, against a live server (acceptance 1 to 4, 7 to 10): httpx, aiohttp, curl, urllib.
+"""HTTP clients that people use, against a live server (promises 1 to 4, 7 to 10): httpx, aiohttp, curl, urllib.
 
 Each of them has habits of its own on the wire: aiohttp sends small bodies with the head and large ones in pieces, curl
 asks before it uploads and tries to upgrade, httpx pipes a generator into chunks. What they have in common is asked of

@@ -1,4 +1,4 @@
-"""The drain under load (acceptance 29, 30): whatever a server has in hand when the signal comes ends as it should.
+"""The drain under load (promises 29, 30): whatever a server has in hand when the signal comes ends as it should.
 
 A request counts as accepted once it was dispatched to the application, and also when all of its bytes had reached the
 machine before the signal: in the backlog of the listener, or in the socket of a connection that was idle. Accepted

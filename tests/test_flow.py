@@ -1,4 +1,4 @@
-"""Bodies of a gibibyte through a server with flat memory, and streams whose client vanishes (acceptance 9, 13, 24).
+"""Bodies of a gibibyte through a server with flat memory, and streams whose client vanishes (promises 9, 13, 24).
 
 Who reads is slow at first, until what is under way fills every window and buffer and the other side has stopped; then
 it reads on as fast as it can. Resident memory is sampled all the while. One transfer each way is a full gibibyte, the
@@ -168,6 +168,7 @@ def download(server: Server, total: int, each: int, declared: bool, key: str = "
 
 
 @pytest.mark.parametrize(("framing", "total"), [("length", GIB), ("chunked", GIB // 4)])
+@pytest.mark.behaviour(9)
 def test_an_upload_to_an_application_that_reads_slowly(server: Server, key: str, framing: str, total: int) -> None:
     with flat(server):
         upload(server, total, framing == "length", key)
@@ -177,6 +178,7 @@ def test_an_upload_to_an_application_that_reads_slowly(server: Server, key: str,
     ("framing", "each", "total"),
     [("chunked", 1, GIB), ("length", 1, GIB // 4), ("length", 16, GIB // 4), ("chunked", 256, GIB // 4)],
 )
+@pytest.mark.behaviour(9, 24)
 def test_a_download_by_a_client_that_reads_slowly(
     server: Server, key: str, framing: str, each: int, total: int
 ) -> None:
@@ -189,6 +191,7 @@ def test_a_download_by_a_client_that_reads_slowly(
 
 @pytest.mark.beyond_uvicorn("does not know pathsend")
 @pytest.mark.parametrize("declared", [True, False])
+@pytest.mark.behaviour(9, 21)
 def test_a_file_to_a_client_that_reads_slowly(server: Server, key: str, holes: dict[int, Path], declared: bool) -> None:
     total = GIB if declared else GIB // 4
     with flat(server), server.connect(timeout=30) as client:
@@ -204,6 +207,7 @@ def test_a_file_to_a_client_that_reads_slowly(server: Server, key: str, holes: d
 @pytest.mark.beyond_uvicorn("drops what is sent to a client that has gone")
 @pytest.mark.parametrize("how", ["close", "reset"])
 @pytest.mark.parametrize("state", ["reading", "not reading"])
+@pytest.mark.behaviour(13, 19, 20, 24)
 def test_an_endless_stream_whose_client_vanishes(server: Server, key: str, how: str, state: str) -> None:
     """`send` raises OSError, `receive` reports the disconnect, `finally` runs: all of it within a second."""
     with flat(server):

@@ -1,4 +1,4 @@
-"""Starlette's and FastAPI's documentation through a live server (acceptance 12, 17 to 21, 24, 30).
+"""Starlette's and FastAPI's documentation through a live server (promises 12, 17 to 21, 24, 30).
 
 Every request is put to the live server and to the framework's own test client, which has no server at all: status,
 headers and body must be the same. What only a server can show (streams that come as they are sent, clients that leave,

@@ -1,4 +1,4 @@
-"""Work comes and goes and leaves nothing behind (acceptance 37; R9): N requests, then N more, and nothing has grown."""
+"""Work comes and goes and leaves nothing behind (promises 37; R9): N requests, then N more, and nothing has grown."""
 
 from __future__ import annotations
 

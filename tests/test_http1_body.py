@@ -1,4 +1,4 @@
-"""Request bodies beside responses: 100 Continue, early answers, limits and time-outs (acceptance 2, 7, 8, 15)."""
+"""Request bodies beside responses: 100 Continue, early answers, limits and time-outs (promises 2, 7, 8, 15)."""
 
 from __future__ import annotations
 

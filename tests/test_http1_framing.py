@@ -1,14 +1,17 @@
-"""Responses on the wire, and connections over several requests (acceptance 1 to 5, 10, 12, 16)."""
+"""Responses on the wire, and connections over several requests (promises 1 to 5, 10, 12, 16)."""
 
 from __future__ import annotations
 
+import email.utils
 import re
+import time
 from collections.abc import Callable
 
 import pytest
 
 from harness.client import Client, request
 from harness.server import Server, Servers
+from harness.waiting import until
 
 
 def still_works(client: Client) -> None:
@@ -151,15 +154,14 @@ def test_http_1_0_closes_and_is_not_chunked(probe: Server, path: str) -> None:
 
 
 @pytest.mark.beyond_uvicorn("says nothing about keeping an HTTP/1.0 connection")
+@pytest.mark.behaviour(4)
 def test_http_1_0_with_keep_alive(probe: Server) -> None:
     with probe.connect() as client:
         client.send(b"GET /hello HTTP/1.0\r\nConnection: keep-alive\r\n\r\n")
         response = client.response()
         assert response.body == b"Hello, World!"
-        if response.all("connection") == [b"keep-alive"]:
-            still_works(client)
-        else:
-            client.expect_end()
+        assert response.one("connection") == b"keep-alive"
+        still_works(client)
 
 
 @pytest.mark.beyond_uvicorn("has no such option")
@@ -257,6 +259,16 @@ def test_date_and_server_are_there(probe: Server, path: str) -> None:
         pytest.skip("not the point")
     assert re.fullmatch(DATE, response.one("date"))
     assert response.one("server") == probe.target.server.encode()
+
+
+@pytest.mark.behaviour(16)
+def test_the_date_goes_with_the_clock(probe: Server) -> None:
+    def shown() -> float:
+        return email.utils.parsedate_to_datetime(probe.get("/hello").one("date").decode()).timestamp()
+
+    first = shown()
+    until(lambda: shown() > first, "the next second", 3.0)
+    assert abs(shown() - time.time()) < 3.0
 
 
 @pytest.mark.beyond_uvicorn("sends its own beside the application's")

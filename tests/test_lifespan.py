@@ -1,4 +1,4 @@
-"""Lifespan: on, off and auto; start-ups that fail; state; order (acceptance 23)."""
+"""Lifespan: on, off and auto; start-ups that fail; state; order (promise 23)."""
 
 from __future__ import annotations
 

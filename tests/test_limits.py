@@ -1,4 +1,4 @@
-"""Every limit to the byte, by its flag and by its variable: what fits is served, one more is refused (acceptance 15).
+"""Every limit to the byte, by its flag and by its variable: what fits is served, one more is refused (promise 15).
 
 What a refusal must be is the same everywhere: the limit's status, `connection: close`, the end of the connection, and
 an application that has not heard of the request. Limits that need a crowd are in test_slow_clients.py.
@@ -66,23 +66,27 @@ def padded(total: int) -> bytes:
     return request("/hello", "X-Pad: " + "x" * (total - bare))
 
 
+@pytest.mark.behaviour(15)
 def test_a_head_to_the_byte(limited: Server) -> None:
     assert len(padded(HEAD)) == HEAD
     assert_served(limited, padded(HEAD))
     assert_refused(limited, 431, padded(HEAD + 1))
 
 
+@pytest.mark.behaviour(15)
 def test_a_target_to_the_byte(limited: Server) -> None:
     assert_served(limited, request("/hello?" + "x" * (TARGET - 7)))
     assert_refused(limited, 414, request("/hello?" + "x" * (TARGET - 6)))
 
 
+@pytest.mark.behaviour(15)
 def test_fields_are_counted(limited: Server) -> None:
     fields = [f"X-{number}: a" for number in range(FIELDS)]  # and Host
     assert_served(limited, request("/hello", *fields[:-1]))
     assert_refused(limited, 431, request("/hello", *fields))
 
 
+@pytest.mark.behaviour(15)
 def test_a_declared_body_to_the_byte(limited: Server) -> None:
     assert_served(limited, request("/echo", method="POST", body=b"x" * BODY))
     assert_refused(limited, 413, request("/echo", f"Content-Length: {BODY + 1}", method="POST"))
@@ -92,6 +96,7 @@ CHUNKED = request("/upload", "Transfer-Encoding: chunked", method="POST")
 
 
 @pytest.mark.parametrize("size", [1, 7, 999, 1000])
+@pytest.mark.behaviour(15)
 def test_a_chunked_body_to_the_byte(limited: Server, size: int) -> None:
     """In chunks of any size; the chunk that is too much is refused when it is announced, before a byte of it."""
     chunks = [b"x" * min(size, BODY - at) for at in range(0, BODY, size)]
@@ -110,6 +115,7 @@ def framed(overhead: int) -> bytes:
     return (b"1;" + b"e" * each + b"\r\nx\r\n") * chunks + b"0;" + b"e" * last + b"\r\n\r\n"
 
 
+@pytest.mark.behaviour(15)
 def test_chunk_framing_to_the_byte(limited: Server) -> None:
     """On the wire as well as decoded: 64 KiB and eight times the body (but no more than its limit) are allowed."""
     most = 64 * 1024 + 8 * 70
@@ -121,6 +127,7 @@ def test_chunk_framing_to_the_byte(limited: Server) -> None:
 
 
 @pytest.mark.parametrize("framing", ["Content-Length: 6291456", "Transfer-Encoding: chunked"])
+@pytest.mark.behaviour(15)
 def test_a_client_that_writes_all_of_it_first_still_gets_the_413(limited: Server, framing: str) -> None:
     head = request("/upload", framing, method="POST")
     body = b"x" * (6 * MIB) if "Length" in framing else chunked(*[b"x" * 65536] * 96)
@@ -130,6 +137,7 @@ def test_a_client_that_writes_all_of_it_first_still_gets_the_413(limited: Server
         client.expect_end()
 
 
+@pytest.mark.behaviour(15)
 def test_a_body_that_grows_too_long_is_taken_back_from_the_application(limited: Server, key: str) -> None:
     before = dispatched(limited)
     with limited.connect() as client:
@@ -151,6 +159,7 @@ def test_a_body_that_grows_too_long_is_taken_back_from_the_application(limited: 
 COUNTS = {"max-connections": "3", "max-keepalive-requests": "4"}
 
 
+@pytest.mark.behaviour(15)
 def test_the_limits_of_how_many_come_from_variables_too(start: Callable[..., Server]) -> None:
     server = start(env=variables(COUNTS))
     clients = [server.connect() for _ in range(3)]
@@ -188,6 +197,7 @@ def test_the_limits_of_how_many_come_from_variables_too(start: Callable[..., Ser
 TIMES = {"header-timeout": 0.5, "body-timeout": 1.25, "idle-timeout": 2.0}
 
 
+@pytest.mark.behaviour(15)
 def test_each_time_out_is_its_own(start: Callable[..., Server]) -> None:
     """All at once: who says nothing, who begins a head, a body or a chunk, who does not read, who has been served."""
     server = start(env=variables({name: str(seconds) for name, seconds in TIMES.items()}))
@@ -221,6 +231,7 @@ def test_each_time_out_is_its_own(start: Callable[..., Server]) -> None:
     assert server.stop() == 0
 
 
+@pytest.mark.behaviour(15)
 def test_a_body_in_chunks_of_one_byte_may_take_as_long_as_it_keeps_coming(servers: Servers) -> None:
     """Silence is limited, not slowness: as under nginx there is no least rate (see docs/operations.md)."""
     server = servers.get("probe:app", "--body-timeout", "0.4", "--header-timeout", "0.4")
@@ -239,6 +250,7 @@ def test_a_body_in_chunks_of_one_byte_may_take_as_long_as_it_keeps_coming(server
 # --- what is left of it -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.behaviour(15)
 def test_a_refused_request_has_a_line_in_the_access_log(start: Callable[..., Server]) -> None:
     options = ["--max-body", "10", "--max-target", "256", "--max-head", "1k", "--header-timeout", "0.4"]
     server = start("probe:app", "--access-log", *options)

@@ -1,4 +1,4 @@
-"""500 slow clients at once: each gets its answer in time, a fast client beside them does not notice (acceptance 15)."""
+"""500 slow clients at once: each gets its answer in time, a fast client beside them does not notice (promise 15)."""
 
 from __future__ import annotations
 
@@ -77,6 +77,7 @@ class Crowd:
 
 
 @pytest.mark.beyond_uvicorn("keeps them all for ever")
+@pytest.mark.behaviour(15)
 def test_a_fast_client_does_not_notice_500_slow_ones(start: Callable[..., Server], key: str) -> None:
     server = start("probe:app", "--header-timeout", str(TIMEOUT), "--body-timeout", str(TIMEOUT))
     server.expected_tracebacks += ["the client left", "OSError", "ClientDisconnect"]

@@ -1,4 +1,4 @@
-"""The command line and Python's `run`: what starts, what does not and with which words (acceptance 31, 34, 35).
+"""The command line and Python's `run`: what starts, what does not and with which words (promises 31, 34, 35).
 
 None of this depends on the model or the backend, so it runs once.
 """
@@ -203,7 +203,7 @@ def test_a_flag_beats_a_variable_and_a_variable_the_default() -> None:
     shown = json.loads(m0serve("--doctor", "--port", "0", "probe:app", M0_PORT="1", M0_MODEL="pump").stdout)
     assert shown["options"]["port"]["value"] == 0
     assert shown["resolved"]["model"] == "pump"
-    assert json.loads(m0serve("--doctor", "probe:app", M0_INVERTED="1").stdout)["resolved"]["model"] == "inverted"
+    assert json.loads(m0serve("--doctor", "probe:app", M0_INVERTED="0").stdout)["resolved"]["model"] == "pump"
 
 
 def test_the_console_script_is_the_module() -> None:
@@ -267,6 +267,7 @@ def test_ipv6() -> None:
     assert server.stop() == 0
 
 
+@pytest.mark.behaviour(34)
 def test_all_addresses() -> None:
     server = serve("probe:app", "--host", "::")
     assert isinstance(server.address, tuple)
@@ -341,6 +342,7 @@ def script() -> Iterator[object]:
         process.kill()
 
 
+@pytest.mark.behaviour(35)
 def test_run_from_python(script: object) -> None:
     process = script("runs_itself", "run")  # type: ignore[operator]
     port = int(process.line(r"ready on http://127\.0\.0\.1:(\d+)")[1])

@@ -1,4 +1,4 @@
-"""Threads, executors and subprocesses beside a loop that is busy (acceptance 32). Counts and progress, not rates: what
+"""Threads, executors and subprocesses beside a loop that is busy (promise 32). Counts and progress, not rates: what
 a machine that runs other tests at the same time can promise."""
 
 from __future__ import annotations
@@ -57,13 +57,14 @@ def test_executor_calls_go_on_beside_a_busy_loop(probe: Server, key: str) -> Non
     """Eight callers of run_in_executor while async endpoints are saturated: none of them starves."""
     with load(probe, "/hello", 4), probe.connect(timeout=20) as client:
         shown = client.get(f"/executor-rate?key={key}&s=1&callers=8").json()
-    # Stock asyncio on two CPUs starves them to some dozens of calls (facts); a real hand-over gives thousands.
+    # Stock asyncio on two CPUs starves them to some dozens of calls; a real hand-over gives thousands.
     assert shown["calls"] >= 300, shown
     if probe.target.server == "m0serve":
         assert shown["max"] < 0.5, shown
 
 
 @pytest.mark.uvloop
+@pytest.mark.behaviour(32)
 def test_a_thread_that_computes_makes_progress_beside_a_busy_loop(probe: Server, key: str) -> None:
     with load(probe, "/hello", 4) as answered, probe.connect(timeout=20) as client:
         before = sum(answered)
@@ -94,6 +95,7 @@ def test_def_endpoints_under_load_share_anyios_threads(servers: Servers) -> None
     assert most <= 45, f"{most} threads"
 
 
+@pytest.mark.behaviour(32)
 def test_async_endpoints_go_on_while_every_worker_thread_blocks(servers: Servers) -> None:
     server = servers.get("fastapi_app:app")
     clients = [server.connect(timeout=20) for _ in range(50)]

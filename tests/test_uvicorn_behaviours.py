@@ -1,4 +1,4 @@
-"""What uvicorn's own tests check of a server, asked over a socket (acceptance 1 to 8, 10 to 12, 15 to 23, 33).
+"""What uvicorn's own tests check of a server, asked over a socket (promises 1 to 8, 10 to 12, 15 to 23, 33).
 
 Their tests, and where the same is asked here; without a file's name it is in this one.
 
@@ -21,9 +21,9 @@ Their tests, and where the same is asked here; without a file's name it is in th
       100_continue_*                                            test_http1_body; 100 is not sent when the body has come
       *_upgrade_*                                               test_http1_framing, test_process; WebSocket is 501
       invalid_http, invalid_http_request, fragmentation         test_http1_parsing, test_bad_input
-      request_logging                                           below, test_acceptance_gaps
+      request_logging                                           below, test_gaps
     tests/test_default_headers.py                               test_http1_framing, below; there is no --header
-    tests/middleware/test_proxy_headers.py                      below, test_acceptance_gaps; the port of an address is
+    tests/middleware/test_proxy_headers.py                      below, test_gaps; the port of an address is
                                                                 left out, and empty elements of a list are skipped
     tests/middleware/test_logging.py                            below; --log-level debug takes the place of trace
     tests/test_lifespan.py                                      test_lifespan, below

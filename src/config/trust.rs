@@ -1,4 +1,4 @@
-//! Whose `X-Forwarded-*` fields are believed: the list of `--forwarded-allow-ips` (acceptance 33).
+//! Whose `X-Forwarded-*` fields are believed: the list of `--forwarded-allow-ips` (promise 33).
 
 use std::net::IpAddr;
 

@@ -52,7 +52,7 @@ pub enum BackendChoice {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Model {
-    /// A thread of its own that never attaches to the interpreter (R6).
+    /// A thread of its own that never takes the GIL.
     Pump,
     /// The application's thread: asyncio waits on the backend.
     Inverted,
@@ -78,7 +78,7 @@ pub enum LoopChoice {
 pub enum LogLevel {
     /// The server cannot do what it is for.
     Error,
-    /// Something was dropped or refused against expectation (R12).
+    /// Something was dropped or refused against expectation.
     #[value(alias = "warning")]
     Warn,
     /// What an operator wants to know once.

@@ -255,6 +255,11 @@ class Server(Process):
             total += int(re.search(r"\nvoluntary_ctxt_switches:\s+(\d+)", text)[1])  # type: ignore[index]
         return total
 
+    def cpu(self) -> float:
+        """Seconds of CPU that it has used."""
+        fields = Path(f"/proc/{self.pid}/stat").read_text().rsplit(")", 1)[1].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
     # --- its end ---------------------------------------------------------------------------------------------
 
     def stop(self, number: int = signal.SIGTERM, seconds: float = 15.0) -> int:

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use crate::contract;
 use crate::rig::{Rig, pattern, reset};
 
-/// Acceptance: a reset is noticed within a second.
+/// A reset is noticed within a second.
 #[track_caller]
 fn broken_within_a_second(rig: &mut Rig, token: m0_platform::Token) {
     let start = Instant::now();

@@ -1,5 +1,5 @@
 """What the other suites leave open: trusted proxies, threads and signals as the process has them, forks, the end of a
-server under a running view (acceptance 13, 22, 29, 30, 33; R6, R9)."""
+server under a running view (promises 13, 22, 29, 30, 33; R6, R9)."""
 
 from __future__ import annotations
 
