@@ -169,6 +169,9 @@ pub struct Config {
     /// What a stopping server gives to what is in flight; may be zero.
     #[serde(serialize_with = "seconds")]
     pub drain_timeout: Duration,
+    /// Threads that run the views of a WSGI application; `None`: as many as the machine's CPUs suggest. With 0 they run one
+    /// after another: a view that waits holds all others up.
+    pub blocking_threads: Option<u64>,
     /// Connections at once.
     #[serde(serialize_with = "zero_for_none")]
     pub max_connections: Option<u64>,
@@ -240,18 +243,45 @@ impl Config {
         }
     }
 
-    /// Refuses what no machine can run yet. What this machine cannot run is said by the platform, when it is opened.
+    /// The model for an application of this interface: what was asked for, or else the interface's default.
     ///
     /// # Errors
-    /// Exit code 78 with a sentence.
-    pub fn check(&self) -> Result<(), Exit> {
-        if self.interface == Interface::Wsgi {
-            return Err(Exit::config(
-                "WSGI is not built yet; serve an ASGI application (Django: get_asgi_application(), others: \
-                 asgiref.wsgi.WsgiToAsgi) and leave --interface wsgi out",
-            ));
+    /// Exit code 78 where it is not built.
+    pub fn model_for(&self, interface: Interface) -> Result<Model, Exit> {
+        let asked = self
+            .sources
+            .iter()
+            .any(|(name, source)| *name == "model" && *source != Source::Default);
+        match (interface, self.model) {
+            (Interface::Wsgi, _) if !asked => Ok(Model::Pump),
+            (Interface::Wsgi, Model::Inverted) if self.backend == BackendChoice::IoUring => Err(Exit::config(
+                "an inverted WSGI server changes the thread of its loop, which io_uring does not allow; \
+                 leave --backend out, or use --model pump",
+            )),
+            (_, model) => Ok(model),
         }
-        Ok(())
+    }
+
+    /// The backend for a model and an interface: a loop that changes threads needs one of readiness.
+    #[must_use]
+    pub fn backend_for(&self, interface: Interface, model: Model) -> BackendChoice {
+        match (interface, model, self.backend) {
+            (Interface::Wsgi, Model::Inverted, BackendChoice::Auto) if cfg!(target_os = "linux") => {
+                BackendChoice::Epoll
+            }
+            (Interface::Wsgi, Model::Inverted, BackendChoice::Auto) => BackendChoice::Kqueue,
+            (_, _, backend) => backend,
+        }
+    }
+
+    /// How many threads run the views of a WSGI application: by default from the number of CPUs, since threads that wait
+    /// cost memory only.
+    #[must_use]
+    pub fn handler_threads(&self, online_cpus: usize) -> usize {
+        match self.blocking_threads {
+            Some(threads) => usize::try_from(threads).expect("bounded by its parser").max(1),
+            None => (4 * online_cpus).clamp(1, 8),
+        }
     }
 
     /// The name of a choice as it is written on the command line: for `model`, `backend` and the like.
@@ -289,6 +319,7 @@ impl From<cli::Parsed> for Config {
             body_timeout: cli.body_timeout,
             idle_timeout: cli.idle_timeout,
             drain_timeout: cli.drain_timeout,
+            blocking_threads: cli.blocking_threads,
             max_connections: limit(cli.max_connections),
             max_keepalive_requests: limit(cli.max_keepalive_requests),
             access_log: cli.access_log,

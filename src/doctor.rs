@@ -8,11 +8,12 @@
 
 #![cfg(not(loom))]
 
+use m0_platform::thread::online_cpus;
 use m0_platform::{Choice, Kind, Options, available, open};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use crate::config::{BackendChoice, Config, Exit, Source};
+use crate::config::{BackendChoice, Config, Exit, Interface, Source};
 
 /// What only the Python side knows.
 #[derive(Clone, Debug, Default)]
@@ -78,7 +79,14 @@ pub fn choice(backend: BackendChoice) -> Choice {
 /// Looks everything up.
 #[must_use]
 pub fn report(config: &Config, facts: Facts) -> Report {
-    let opened = open(choice(config.backend), &Options::default()).map(|(_, resolved)| resolved);
+    let interface = match facts.interface.as_deref() {
+        Some("wsgi") => Interface::Wsgi,
+        Some(_) => Interface::Asgi,
+        None => config.interface,
+    };
+    let model = config.model_for(interface);
+    let backend = config.backend_for(interface, *model.as_ref().unwrap_or(&config.model));
+    let opened = open(choice(backend), &Options::default()).map(|(_, resolved)| resolved);
     let (backend, reason) = match &opened {
         Ok(resolved) => (Some(resolved.kind.name()), resolved.reason.clone()),
         Err(refused) => (None, Some(refused.sentence.clone())),
@@ -95,7 +103,9 @@ pub fn report(config: &Config, facts: Facts) -> Report {
         message: "the server would start".to_owned(),
         to_stdout: false,
     };
-    let exit = config.check().err().or(facts.refusal).or(platform).unwrap_or(served);
+    let threads = (interface == Interface::Wsgi).then(|| config.handler_threads(online_cpus()));
+    let refused = model.clone().err();
+    let exit = refused.or(facts.refusal).or(platform).unwrap_or(served);
     let backends = available()
         .into_iter()
         .map(|found| json!({ "name": found.kind.name(), "usable": found.usable, "reason": found.reason }));
@@ -106,7 +116,8 @@ pub fn report(config: &Config, facts: Facts) -> Report {
         resolved: json!({
             "backend": backend,
             "reason": reason,
-            "model": Config::name_of(config.model),
+            "model": model.ok().map(Config::name_of),
+            "threads": threads,
             "interface": facts.interface,
             "loop": facts.event_loop,
         }),
@@ -187,8 +198,11 @@ mod tests {
 
     #[test]
     fn exits_as_the_server_would() {
-        let (report, code) = json("--interface wsgi", Facts::default());
+        let (report, code) = json("--interface wsgi --model inverted --backend io_uring", Facts::default());
         assert_eq!((code, &report["exit"]["code"]), (78, &json!(78)));
+        let (report, code) = json("--interface wsgi --blocking-threads 3", Facts::default());
+        assert_eq!((code, &report["resolved"]["model"]), (0, &json!("pump")));
+        assert_eq!(report["resolved"]["threads"], json!(3));
         let facts = Facts {
             refusal: Some(Exit::failure("no such module")),
             ..Facts::default()

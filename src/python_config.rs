@@ -8,7 +8,7 @@ use pyo3::exceptions::{PyException, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyFloat, PyInt, PyString};
 
-use crate::config::{Config, Exit, OptionValue};
+use crate::config::{Config, Exit, Interface, OptionValue};
 use crate::doctor::{self, Facts};
 
 /// Why the process should end: an exit code and one sentence.
@@ -98,9 +98,14 @@ impl PyConfig {
         })
     }
 
-    /// Raises `Exit` (78) for what no machine can run yet.
-    fn check(&self) -> PyResult<()> {
-        Ok(self.config.check()?)
+    /// The model for an application of this interface; raises `Exit` (78) where it is not built.
+    fn model_for(&self, interface: &str) -> PyResult<String> {
+        let interface = if interface == "wsgi" {
+            Interface::Wsgi
+        } else {
+            Interface::Asgi
+        };
+        Ok(Config::name_of(self.config.model_for(interface)?))
     }
 
     /// The report of `--doctor` as JSON, and the exit code.

@@ -20,7 +20,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 
 from harness.server import Server, Servers, Target, violations
-from harness.targets import BASE, UVICORN, UVLOOP, missing
+from harness.targets import BASE, UVICORN, UVLOOP, WSGI, missing
 
 _skipped: dict[str, str] = {}
 
@@ -36,6 +36,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Our markers."""
     config.addinivalue_line("markers", "uvloop: also runs with --loop uvloop")
     config.addinivalue_line("markers", "beyond_uvicorn(why): uvicorn does not do this")
+    config.addinivalue_line("markers", "wsgi: serves a WSGI application")
     config.addinivalue_line("markers", "behaviour(number, ...): what it shows, by its number in docs/conformance.md")
     # With several workers a file's tests of one target stay on one worker, so that they share their servers.
     if getattr(config.option, "dist", "no") == "load":
@@ -49,6 +50,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     targets = list(BASE)
     if metafunc.definition.get_closest_marker("uvloop"):
         targets += UVLOOP
+    if metafunc.definition.get_closest_marker("wsgi"):
+        targets = list(WSGI)
     if metafunc.config.getoption("--against") == "uvicorn":
         targets = list(UVICORN)
     if only := metafunc.config.getoption("--only"):

@@ -95,9 +95,9 @@ def test_an_app_that_cannot_be_found_is_one_sentence(app: str, parts: list[str])
     assert_one_sentence(m0serve("--port", "0", app), 1, *parts)
 
 
-def test_a_wsgi_application_is_refused_with_a_way_out() -> None:
-    done = m0serve("--port", "0", "awkward_app:wsgi")
-    assert_one_sentence(done, 78, "WSGI")
+def test_an_inverted_wsgi_server_on_io_uring_is_refused_with_a_way_out() -> None:
+    done = m0serve("--port", "0", "--model", "inverted", "--backend", "io_uring", "awkward_app:wsgi")
+    assert_one_sentence(done, 78, "--model pump")
 
 
 def assert_own_traceback(done: subprocess.CompletedProcess[str], error: str, frame: str) -> None:

@@ -12,6 +12,7 @@
 // R10: this crate is where the rest of the workspace is sent to for clocks, threads and sockets.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
 
+mod activity;
 mod backend;
 pub mod clock;
 #[cfg(not(loom))]
@@ -24,6 +25,7 @@ mod out;
 mod probe;
 #[cfg(not(loom))]
 mod readiness;
+mod sleep;
 #[cfg(not(loom))]
 mod slots;
 pub mod sync;
@@ -34,8 +36,10 @@ pub mod thread;
 mod uring;
 mod waker;
 
+pub use activity::Activity;
 pub use backend::{Backend, Chunk, Completion, EndOfReceive, Interest, Kind, ListenerId, SendBuf, Token};
 pub use clock::{Clock, Hand, Instant};
 #[cfg(not(loom))]
 pub use probe::{Availability, Choice, Options, Refused, Resolved, available, open};
+pub use sleep::Sleeper;
 pub use waker::Waker;

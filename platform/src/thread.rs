@@ -40,6 +40,14 @@ pub fn yield_now() {
     std::thread::yield_now();
 }
 
+/// CPUs of the machine, whether or not this process may use them all.
+#[must_use]
+pub fn online_cpus() -> usize {
+    // SAFETY: sysconf takes no pointers (sysconf(3)).
+    let online = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) };
+    usize::try_from(online).unwrap_or(1).max(1)
+}
+
 /// CPUs that this process can use at once: its affinity mask, cut by the quota of its control group (v1 and v2)
 /// rounded up. At least one.
 #[must_use]

@@ -36,16 +36,10 @@ def load(config: Config) -> tuple[Any, str]:
 def check(config: Config, app: Any, name: str) -> str:
     """Says which interface an application has, or raises :class:`Exit` when it cannot be served."""
     if not callable(app):
-        _fail(f"{name} is of type {type(app).__name__} and cannot be called; name an ASGI application")
+        _fail(f"{name} is of type {type(app).__name__} and cannot be called; name an ASGI or WSGI application")
     if config.interface != "auto":
         return config.interface
     kind = interface_of(app)
-    if kind == "wsgi":
-        raise Exit(
-            78,
-            f"{name} is a WSGI application, and WSGI is not built yet; serve an ASGI one"
-            " (Django: get_asgi_application(), others: asgiref.wsgi.WsgiToAsgi)",
-        )
     if kind == "asgi2":
         _fail(
             f"{name} takes one argument, as ASGI 2 applications did; wrap it in"
@@ -53,8 +47,8 @@ def check(config: Config, app: Any, name: str) -> str:
         )
     if kind == "factory":
         _fail(f"{name} takes no arguments, so it looks like a factory; add --factory")
-    if kind != "asgi":
-        _fail(f"it cannot be told whether {name} is ASGI or WSGI; add --interface asgi if it is")
+    if kind not in ("asgi", "wsgi"):
+        _fail(f"it cannot be told whether {name} is ASGI or WSGI; add --interface asgi or --interface wsgi")
     return kind
 
 

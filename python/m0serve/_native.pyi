@@ -35,8 +35,8 @@ class Config:
     @staticmethod
     def from_options(options: dict[str, object]) -> Config:
         """Takes options by their names in Python; raises Exit, or TypeError for a value of no fitting type."""
-    def check(self) -> None:
-        """Raises Exit (78) for what is not built."""
+    def model_for(self, interface: str) -> str:
+        """The model for an application of this interface; raises Exit (78) where it is not built."""
     def report(
         self, *, interface: str | None, loop_name: str | None, interpreter: str, refusal: Exit | None
     ) -> tuple[str, int]:
@@ -79,8 +79,17 @@ class Service:
         """backend, model, interface, loop and the reason for the backend."""
     def selector(self) -> Selector:
         """The selector that asyncio waits on."""
-    def start(self, event_loop: asyncio.AbstractEventLoop, app: object, state: dict[str, Any] | None) -> str:
+    def start(
+        self, event_loop: asyncio.AbstractEventLoop, app: object, interface: str, state: dict[str, Any] | None
+    ) -> str:
         """Listens, and returns the ready line."""
+    @property
+    def threads(self) -> int:
+        """How many threads are to call :meth:`work`; none without a WSGI application."""
+    def work(self) -> None:
+        """Serves views in the calling thread, until :meth:`end_work`; any thread may call it."""
+    def end_work(self) -> None:
+        """Sends the threads home that have nothing to do; they end within a view that is in flight."""
     def drain(self) -> asyncio.Future[None]:
         """Accepts no more; the future is done when nothing is in flight."""
     def stop_now(self) -> None:

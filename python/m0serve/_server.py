@@ -20,6 +20,7 @@ from m0serve._native import Config, Exit, Service
 from m0serve._report import flush, hide_machinery, say, say_plain, show
 from m0serve._signals import Signals, Watchdog, end_now
 from m0serve._types import ASGIApplication, Options
+from m0serve._workers import Workers
 
 # After the drain time-out: seconds for cancelled tasks and for the lifespan's shutdown, and for all of it. With the
 # default drain time-out of 8 s everything is over before the 10 s after which `docker stop` kills.
@@ -61,6 +62,7 @@ class Server:
         self._stop_asked = False
         self._stopping: asyncio.Event | None = None
         self._failure: BaseException | None = None
+        self._workers: Workers | None = None
         # Only where the process is ours to end.
         self._watchdog: Watchdog | None = None
 
@@ -99,9 +101,7 @@ class Server:
 
     def _run(self) -> int:
         config = self._config
-        config.check()
         loop_name = _loops.resolve(config.loop)
-        config.check()
         self._service = service = Service(config)
         try:
             try:
@@ -120,15 +120,15 @@ class Server:
             # Last: with asyncio the loop waits on the service's backend for as long as it is open.
             service.close()
 
-    def _find_app(self) -> Any:
+    def _find_app(self) -> tuple[Any, str]:
+        """The application and its interface."""
         if self._app is not None:
-            check(self._config, self._app, "the application")
-            return self._app
+            return self._app, check(self._config, self._app, "the application")
         if self._config.app is not None:
-            return load(self._config)[0]
+            return load(self._config)
         from m0serve.demo import make_app
 
-        return make_app(self)
+        return make_app(self), "asgi"
 
     def _drive(self, loop: asyncio.AbstractEventLoop) -> int:
         asyncio.set_event_loop(loop)
@@ -169,17 +169,20 @@ class Server:
         with self._signals(loop) if on_main_thread else nullcontext():
             # Imported while the loop runs, so that the application's modules may ask for it.
             try:
-                app = self._find_app()
+                app, interface = self._find_app()
+                self._config.model_for(interface)
             except Exit as end:
                 return report_exit(end)
             except (SystemExit, KeyboardInterrupt) as error:
                 self._fail(error)
                 return 0
-            lifespan = Lifespan(app, self._config.lifespan, verbose=self._config.log_level == "debug")
+            mode = self._config.lifespan if interface == "asgi" else "off"
+            lifespan = Lifespan(app, mode, verbose=self._config.log_level == "debug")
             code = 0
             try:
                 if await self._start_up(loop, lifespan) and not self._stopping.is_set():
-                    ready = self._service.start(loop, app, lifespan.state)
+                    ready = self._service.start(loop, app, interface, lifespan.state)
+                    self._workers = Workers(self._service, loop)
                     say_plain(ready)
                     self.started.set()
                     await self._stopping.wait()
@@ -212,6 +215,8 @@ class Server:
         deadline = began + self._config.drain_timeout
         if self.started.is_set():
             await self._drain(loop, deadline)
+        if self._workers is not None:
+            self._hang(await self._workers.end(max(deadline, loop.time() + GRACE)))
         await self._stop_lifespan(loop, lifespan, max(deadline, loop.time() + GRACE))
         mine = asyncio.current_task()
         rest = [task for task in asyncio.all_tasks(loop) if task is not mine and not self._is_known_hung(task)]

@@ -23,7 +23,7 @@ async def wrap(awaitable: Awaitable[_T]) -> _T:
 
 def report(error: BaseException, name: str) -> None:
     """Prints an exception that left the application while it served a request: once, in full."""
-    say(f"exception in the ASGI application while serving {name}")
+    say(f"exception in the application while serving {name}")
     show(error)
 
 

@@ -42,6 +42,7 @@ class Options(TypedDict, total=False):
     body_timeout: float | None
     idle_timeout: float | None
     drain_timeout: float | None
+    blocking_threads: int | None
     max_connections: int | None
     max_keepalive_requests: int | None
     access_log: bool | None

@@ -104,6 +104,9 @@ pub(super) struct Cli {
     /// Seconds that a stopping server gives to what is in flight
     #[arg(long, value_name = "SECONDS", default_value = "8", value_parser = values::seconds)]
     pub drain_timeout: std::time::Duration,
+    /// Threads that run the views of a WSGI application [default: four for each CPU, at most eight]; 0 is one after another
+    #[arg(long, value_name = "N", value_parser = values::threads)]
+    pub blocking_threads: Option<u64>,
     /// Connections at once; further ones are answered 503; 0 is no limit
     #[arg(long, value_name = "N", default_value = "0", value_parser = values::count)]
     pub max_connections: u64,
@@ -215,7 +218,7 @@ fn switch_argument(name: &str, on: bool) -> String {
 
 /// The names of all options, a switch by its positive name only.
 fn option_names() -> impl Iterator<Item = &'static str> {
-    const NAMES: [&str; 30] = [
+    const NAMES: [&str; 31] = [
         "app",
         "host",
         "port",
@@ -239,6 +242,7 @@ fn option_names() -> impl Iterator<Item = &'static str> {
         "body_timeout",
         "idle_timeout",
         "drain_timeout",
+        "blocking_threads",
         "max_connections",
         "max_keepalive_requests",
         "access_log",

@@ -86,6 +86,7 @@ fn every_option_can_come_from_its_variable() {
         ("body_timeout", "1"),
         ("idle_timeout", "1"),
         ("drain_timeout", "0"),
+        ("blocking_threads", "3"),
         ("max_connections", "5"),
         ("max_keepalive_requests", "6"),
         ("access_log", "1"),
@@ -280,8 +281,24 @@ fn options_from_python_go_the_same_way() {
 }
 
 #[test]
-fn what_is_not_built_is_refused_with_78() {
-    let config = parse("--interface wsgi", &[]).unwrap();
-    assert_eq!(config.check().unwrap_err().code, CONFIG);
-    assert!(parse("--interface asgi", &[]).unwrap().check().is_ok());
+fn an_inverted_wsgi_server_takes_a_backend_of_readiness() {
+    let model = |line: &str, interface| parse(line, &[]).unwrap().model_for(interface);
+    assert_eq!(model("", Interface::Wsgi), Ok(Model::Pump));
+    assert_eq!(model("--model pump", Interface::Wsgi), Ok(Model::Pump));
+    assert_eq!(model("", Interface::Asgi), Ok(Model::Inverted));
+    assert_eq!(model("--model pump", Interface::Asgi), Ok(Model::Pump));
+    assert_eq!(model("--model inverted", Interface::Wsgi), Ok(Model::Inverted));
+    let asked = "--model inverted --backend io_uring";
+    assert_eq!(model(asked, Interface::Wsgi).unwrap_err().code, CONFIG);
+    let backend = |line: &str| parse(line, &[]).unwrap().backend_for(Interface::Wsgi, Model::Inverted);
+    assert_ne!(backend(""), BackendChoice::Auto);
+    assert_eq!(backend("--backend epoll"), BackendChoice::Epoll);
+}
+
+#[test]
+fn handler_threads_follow_the_cpus_unless_they_are_given() {
+    let threads = |line: &str, cpus| parse(line, &[]).unwrap().handler_threads(cpus);
+    assert_eq!([1, 2, 64].map(|cpus| threads("", cpus)), [4, 8, 8]);
+    assert_eq!(threads("--blocking-threads 20", 1), 20);
+    assert_eq!(threads("--blocking-threads 0", 4), 1);
 }

@@ -127,6 +127,12 @@ pub(super) fn fields(text: &str) -> Result<u64, String> {
     number.ok_or_else(|| "give a number from 1 to 10000".to_owned())
 }
 
+/// How many threads there may be: their numbers fit a byte.
+pub(super) fn threads(text: &str) -> Result<u64, String> {
+    let number = unsigned(text.trim()).filter(|number| *number <= 200);
+    number.ok_or_else(|| "give a number up to 200".to_owned())
+}
+
 /// A time in seconds, fractions allowed, at most a year.
 fn seconds_from(text: &str, how: &str) -> Result<Duration, String> {
     const YEAR: f64 = 31_536_000.0;

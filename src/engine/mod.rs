@@ -60,6 +60,8 @@ pub struct Engine {
     short_said: bool,
     /// Accepting is paused because the host does not take its jobs.
     backlogged: bool,
+    /// Requests that have left the engine and wait for a host's thread.
+    at_host: usize,
     /// The host has been told that the drain is over.
     stopped_said: bool,
     /// The last pass.
@@ -83,11 +85,29 @@ impl Engine {
             accept_again: None,
             short_said: false,
             backlogged: false,
+            at_host: 0,
             stopped_said: false,
             behind: None,
             due: Vec::new(),
             published: Arc::new(SharedStats::default()),
         }
+    }
+
+    /// Counts into what another engine has published until now, which serves no more.
+    #[must_use]
+    pub fn publishing(mut self, published: Arc<SharedStats>) -> Self {
+        self.published = published;
+        self
+    }
+
+    /// The backend alone, of an engine that has served nothing.
+    #[must_use]
+    pub fn into_backend(self) -> Box<dyn Backend> {
+        assert!(
+            self.listeners.is_empty() && self.core.stats.accepted == 0,
+            "it has served"
+        );
+        self.backend
     }
 
     /// Accepts connections on a listening socket.
@@ -229,17 +249,27 @@ impl Engine {
     /// The next thing to tell the host.
     pub fn pop_job(&mut self) -> Option<Job> {
         let job = self.core.jobs.pop_front();
-        if self.backlogged && self.core.jobs.len() < BACKLOG / 2 {
+        self.mind_end_of_backlog();
+        job
+    }
+
+    /// Tells the engine how many requests wait for a thread of a host: they count as its own waiting jobs do.
+    pub fn note_waiting(&mut self, requests: usize) {
+        self.at_host = requests;
+        self.mind_end_of_backlog();
+    }
+
+    fn mind_end_of_backlog(&mut self) {
+        if self.backlogged && self.core.jobs.len() + self.at_host < BACKLOG / 2 {
             self.backlogged = false;
             self.resume_accept();
         }
-        job
     }
 
     /// Accepts no more while this many jobs wait: a host that is stuck bounds what it is told by the connections that are
     /// open, but clients that come, ask and go would add to it without end (R7).
     fn mind_backlog(&mut self) {
-        if !self.backlogged && self.core.jobs.len() >= BACKLOG {
+        if !self.backlogged && self.core.jobs.len() + self.at_host >= BACKLOG {
             self.backlogged = true;
             for listener in &self.listeners {
                 self.backend.pause_accept(*listener);

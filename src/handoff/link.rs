@@ -18,6 +18,12 @@ const JOBS: usize = 1024;
 /// Frames that fit a ring.
 const FRAMES: usize = 4096;
 
+/// Where a host says something to the engine.
+pub trait Outlet {
+    /// Says it. The engine hears it at the next flush at the latest.
+    fn push(&mut self, frame: Frame);
+}
+
 /// The host's end.
 pub enum Link {
     /// The engine runs on this thread (inverted).
@@ -158,14 +164,6 @@ impl Link {
         }
     }
 
-    /// Says something to the engine. It hears it at the next flush at the latest.
-    pub fn push(&mut self, frame: Frame) {
-        match self {
-            Link::Direct(direct) => direct.frames.push_back(frame),
-            Link::Ring(ring) => ring.push(frame),
-        }
-    }
-
     /// What was said leaves now: it is with the kernel, or the loop is awake to hand it over.
     ///
     /// # Errors
@@ -189,6 +187,15 @@ impl Link {
         match self {
             Link::Direct(direct) => !direct.frames.is_empty(),
             Link::Ring(ring) => ring.owed || !ring.kept.is_empty(),
+        }
+    }
+}
+
+impl Outlet for Link {
+    fn push(&mut self, frame: Frame) {
+        match self {
+            Link::Direct(direct) => direct.frames.push_back(frame),
+            Link::Ring(ring) => ring.push(frame),
         }
     }
 }

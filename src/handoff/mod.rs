@@ -1,10 +1,17 @@
-//! The seam between the engine and the hosts: what is said ([`Job`], [`Frame`]) and the two links that carry it.
+//! The seam between the engine and the hosts: what is said ([`Job`], [`Frame`]), the two links that carry it, and the
+//! crew of handler threads that may stand beside either.
 
+pub mod crew;
 pub mod head;
+pub mod lane;
 pub mod link;
+pub mod mailbox;
 pub mod message;
 pub mod ring;
 
+pub use crew::{Crew, CrewLoop, Seat, crew};
 pub use head::{BadHead, Framing, RequestHead, ResponseHead, Span, Upgrade, Version};
-pub use link::{Direct, Link, RingHost, RingLoop, rings};
+pub use lane::Work;
+pub use link::{Direct, Link, Outlet, RingHost, RingLoop, rings};
+pub use mailbox::Mailbox;
 pub use message::{ExchangeId, Frame, Job, Request, Stop, WINDOW, Why, charge};

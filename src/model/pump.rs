@@ -7,8 +7,11 @@ use std::time::Duration;
 
 use m0_platform::{Clock, Waker};
 
+use super::baton::{Baton, Loop};
 use crate::engine::Engine;
-use crate::handoff::{Frame, RingLoop, Stop};
+use crate::handoff::crew::Lender;
+use crate::handoff::lane::STALL;
+use crate::handoff::{CrewLoop, Frame, Job, RingLoop, Stop};
 
 /// Spinning longer gained nothing in the original and cost a tenth of a core.
 pub const SPIN: Duration = Duration::from_micros(10);
@@ -17,22 +20,28 @@ pub const SPIN: Duration = Duration::from_micros(10);
 pub struct LoopThread {
     engine: Engine,
     link: RingLoop,
+    /// Handler threads, where the application is a WSGI one.
+    crew: Option<CrewLoop>,
     waker: Waker,
     clock: Clock,
     spin: bool,
+    /// The host has said that everything is to be closed.
+    stopping: bool,
 }
 
 impl LoopThread {
     /// A loop over an engine whose backend's waker is `waker`.
     #[must_use]
-    pub fn new(mut engine: Engine, link: RingLoop, spin: bool) -> Self {
+    pub fn new(mut engine: Engine, link: RingLoop, crew: Option<CrewLoop>, spin: bool) -> Self {
         let waker = engine.backend().waker();
         LoopThread {
             engine,
             link,
+            crew,
             waker,
             clock: Clock::new(),
             spin,
+            stopping: false,
         }
     }
 
@@ -41,53 +50,93 @@ impl LoopThread {
     /// # Errors
     /// What the backend cannot go on from; the host is woken to find out.
     pub fn run(mut self) -> std::io::Result<()> {
-        let result = self.turns();
-        self.engine.shutdown();
-        self.link.host.wake();
+        let result = loop {
+            match self.turn(None, &|| false) {
+                Ok(true) => {}
+                Ok(false) => break Ok(()),
+                Err(error) => break Err(error),
+            }
+        };
+        self.end();
         result
     }
 
-    fn turns(&mut self) -> std::io::Result<()> {
-        let mut stopping = false;
-        loop {
-            stopping |= self.take_frames();
-            self.engine.flush();
-            if stopping && self.engine.stats().connections == 0 {
-                self.give_jobs();
-                return Ok(());
-            }
-            let parked = self.may_park();
-            let waited = self.engine.wait(if parked { None } else { Some(Duration::ZERO) });
-            if parked {
-                self.waker.retract();
-            }
-            waited?;
-            self.engine.pass(|_, _| {});
+    /// Closes what is left, and tells the host.
+    pub fn end(&mut self) {
+        self.engine.shutdown();
+        self.link.host.wake();
+    }
+
+    /// The loop's waker: ends a wait of whoever runs the turns.
+    #[must_use]
+    pub fn waker(&self) -> Waker {
+        self.waker.clone()
+    }
+
+    /// Applies what the hosts have said, and hands it to the backend.
+    pub fn let_out(&mut self) {
+        self.take_frames();
+        self.engine.flush();
+    }
+
+    /// One turn, which waits at most `limit` (`None`: without limit), and not at all when `stay` says so after the wait has
+    /// been announced (R5). Returns false once the host has said [`Stop::Now`] and everything is closed.
+    ///
+    /// # Errors
+    /// What the backend cannot go on from.
+    pub fn turn(&mut self, limit: Option<Duration>, stay: &dyn Fn() -> bool) -> std::io::Result<bool> {
+        self.let_out();
+        if self.stopping && self.engine.stats().connections == 0 {
             self.give_jobs();
+            return Ok(false);
         }
+        let stalls = self.crew.as_mut().is_some_and(CrewLoop::look_for_stall);
+        let parked = limit != Some(Duration::ZERO) && self.may_park(stay);
+        let timeout = match (parked, stalls) {
+            (false, _) => Some(Duration::ZERO),
+            (true, true) => Some(limit.map_or(STALL, |limit| limit.min(STALL))),
+            (true, false) => limit,
+        };
+        let waited = self.engine.wait(timeout);
+        if parked {
+            self.waker.retract();
+        }
+        waited?;
+        self.engine.pass(|_, _| {});
+        self.give_jobs();
+        Ok(true)
     }
 
     /// Applies what the host said. Bounded by the ring: what is pushed meanwhile waits for the next turn.
-    fn take_frames(&mut self) -> bool {
-        let mut stopping = false;
+    fn take_frames(&mut self) {
         if !self.link.frames.is_empty() {
             self.engine.look_at_clock();
         }
         for _ in 0..4096 {
             let Some(frame) = self.link.frames.pop() else { break };
-            stopping |= matches!(frame, Frame::Stop(Stop::Now));
+            self.stopping |= matches!(frame, Frame::Stop(Stop::Now));
             self.engine.apply(frame);
+        }
+        if let Some(crew) = &mut self.crew {
+            if crew.has_frames() {
+                self.engine.look_at_clock();
+                crew.take_frames(&mut self.engine);
+            }
+            self.engine.note_waiting(crew.waiting());
         }
         if self.link.frames.producer_starved() {
             self.link.host.wake();
         }
-        stopping
     }
 
     /// Pushes the engine's jobs; what finds the ring full stays with the engine.
     fn give_jobs(&mut self) {
         let mut pushed = false;
         while let Some(job) = self.engine.pop_job() {
+            if let Some(crew) = self.crew.as_mut().filter(|_| !matches!(job, Job::Stopped)) {
+                crew.give(job);
+                continue;
+            }
             if let Err(job) = self.link.jobs.push(job) {
                 self.engine.unpop_job(job);
                 break;
@@ -100,7 +149,7 @@ impl LoopThread {
     }
 
     /// Whether to block: announced, and still nothing to do. The caller retracts.
-    fn may_park(&mut self) -> bool {
+    fn may_park(&mut self, stay: &dyn Fn() -> bool) -> bool {
         if self.spin && !self.is_busy() {
             let until = self.clock.now().plus(SPIN);
             while self.clock.now() < until {
@@ -114,7 +163,7 @@ impl LoopThread {
             return false;
         }
         self.waker.announce();
-        if self.is_busy() {
+        if self.is_busy() || stay() {
             self.waker.retract();
             return false;
         }
@@ -123,6 +172,40 @@ impl LoopThread {
 
     /// Whether another turn would do something without a wait.
     fn is_busy(&mut self) -> bool {
-        !self.link.frames.is_empty() || self.engine.is_ready() || (self.engine.jobs() > 0 && self.link.jobs.has_room())
+        self.crew.as_mut().is_some_and(CrewLoop::has_frames)
+            || !self.link.frames.is_empty()
+            || self.engine.is_ready()
+            || (self.engine.jobs() > 0 && self.link.jobs.has_room())
+    }
+}
+
+impl Loop for LoopThread {
+    fn turn(&mut self, limit: Option<Duration>, stay: &dyn Fn() -> bool) -> std::io::Result<bool> {
+        LoopThread::turn(self, limit, stay)
+    }
+
+    fn computes(&mut self, thread: u8, n: u64) -> bool {
+        let now = self.clock.now();
+        self.crew.as_mut().is_some_and(|crew| crew.keeps_right(thread, n, now))
+    }
+
+    fn end(&mut self) {
+        LoopThread::end(self);
+    }
+}
+
+impl Lender for Baton<LoopThread> {
+    fn let_out(&self, thread: usize, n: u64) -> bool {
+        let thread = u8::try_from(thread).expect("fewer threads than that");
+        if !self.borrow(thread, n) {
+            return false;
+        }
+        self.with(thread, LoopThread::let_out);
+        self.lend(thread, n);
+        true
+    }
+
+    fn give_up(&self, thread: usize, n: u64) -> bool {
+        Baton::give_up(self, u8::try_from(thread).expect("fewer threads than that"), n)
     }
 }

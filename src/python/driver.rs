@@ -17,6 +17,7 @@ use pyo3::types::{PyDict, PyList, PyTuple};
 
 use crate::handoff::Link;
 use crate::host::asgi::{Host, Shared, ThreadBound};
+use crate::host::hand_over::HandOver;
 use crate::model::pump::SPIN;
 
 /// asyncio's event masks (`selectors.EVENT_READ`, `EVENT_WRITE`).
@@ -25,10 +26,6 @@ const WRITE: u8 = 2;
 /// While there is always something to do, foreign descriptors of the pump are looked at this often.
 const LOOK_AFTER: Duration = Duration::from_micros(100);
 
-/// While other threads are at work, they get the GIL in earnest this often.
-const HAND_OVER_EVERY: Duration = Duration::from_micros(500);
-/// How long it is left to them: a thread on another CPU needs about as long to wake up and take it.
-const HAND_OVER_TIME: Duration = Duration::from_micros(50);
 /// Threads are at work for as long after one of them has last called into the loop.
 const AT_WORK: Duration = Duration::from_millis(20);
 
@@ -39,8 +36,7 @@ struct State {
     turns: Vec<Py<PyAny>>,
     /// When foreign descriptors were last looked at.
     looked: Instant,
-    /// When other threads last had a chance to take the GIL.
-    shared: Instant,
+    hand_over: HandOver,
     ready: Vec<(RawFd, Interest)>,
 }
 
@@ -69,7 +65,7 @@ impl Driver {
         let state = State {
             turns: Vec::new(),
             looked: now,
-            shared: now,
+            hand_over: HandOver::new(clock.clone(), spin),
             ready: Vec::new(),
         };
         Driver {
@@ -306,21 +302,9 @@ impl Driver {
         let now = self.clock.now();
         let called = Instant::from_nanos(self.called_at.load(Ordering::Relaxed));
         let mut state = self.state.get()?;
-        let every = if self.spin { HAND_OVER_EVERY } else { Duration::ZERO };
-        if now.since(called) > AT_WORK || now.since(state.shared) < every {
-            return Ok(());
+        if now.since(called) <= AT_WORK && state.hand_over.is_due(now) {
+            state.hand_over.offer(py);
         }
-        // With one CPU the thread that the release wakes is let in by one offer of the CPU; it comes back when they wait.
-        let until = if self.spin { now.plus(HAND_OVER_TIME) } else { now };
-        py.detach(|| {
-            loop {
-                m0_platform::thread::yield_now();
-                if self.clock.now() >= until {
-                    return;
-                }
-            }
-        });
-        state.shared = self.clock.now();
         Ok(())
     }
 

@@ -11,21 +11,24 @@ use pyo3::types::{PyDict, PyList};
 
 use super::driver::Driver;
 use super::listen::{self, Bound};
-use crate::config::{Config, Exit, LoopChoice, Model};
+use crate::config::{Config, Exit, Interface, LoopChoice, Model};
 use crate::doctor::choice;
 use crate::engine::{Engine, Settings, SharedStats, Stats};
-use crate::handoff::{Direct, Frame, Link, Stop, rings};
+use crate::handoff::{Crew, CrewLoop, Direct, Frame, Link, Outlet, RingLoop, Stop, crew, rings};
 use crate::host::asgi::{Host, Runtime, Scopes};
 use crate::host::forwarded::Trust;
+use crate::host::wsgi;
 use crate::http1::Limits;
 use crate::log::Logger;
+use crate::model::baton::Baton;
 use crate::model::pump::LoopThread;
 use crate::python_config::PyConfig;
 
 /// The engine before it is handed to the loop thread (pump only).
 struct Waiting {
     engine: Engine,
-    link: crate::handoff::RingLoop,
+    link: RingLoop,
+    crew: Option<CrewLoop>,
 }
 
 /// The loop thread, from its start to its end.
@@ -40,12 +43,17 @@ enum Thread {
 pub struct Service {
     config: Arc<Config>,
     resolved: Resolved,
+    /// The backend of an engine that was moved off this thread.
+    moved: OnceLock<Resolved>,
+    is_wsgi: OnceLock<()>,
     host: Py<Host>,
     driver: Py<Driver>,
     bound: OnceLock<Bound>,
     thread: Mutex<Thread>,
     stats: Arc<SharedStats>,
     log: Logger,
+    /// The host of a WSGI application, and the threads that it runs on.
+    wsgi: OnceLock<(wsgi::Host, Arc<Crew>)>,
     /// What drives the turn on a loop that is not ours.
     foreign_loop: OnceLock<Py<PyAny>>,
 }
@@ -55,7 +63,6 @@ impl Service {
     #[new]
     fn new(py: Python<'_>, config: &Bound2<'_, PyConfig>) -> PyResult<Self> {
         let config = config.get().get().clone();
-        config.check()?;
         let log = Logger::new(config.log_level, config.access_log, Clock::new());
         if let Err(error) = m0_platform::thread::raise_open_files() {
             log.warn(
@@ -63,13 +70,6 @@ impl Service {
                 format_args!("the limit of open files could not be raised: {error}"),
             );
         }
-        let refused = |refused: m0_platform::Refused| {
-            PyErr::from(if refused.unsupported {
-                Exit::config(refused.sentence)
-            } else {
-                Exit::failure(refused.sentence)
-            })
-        };
         let (backend, resolved) = m0_platform::open(choice(config.backend), &Options::default()).map_err(refused)?;
         let spin = m0_platform::thread::usable_cpus() > 1;
         let mut engine = Engine::new(backend, settings(&config), Clock::new(), log.clone());
@@ -91,7 +91,11 @@ impl Service {
                     foreign.waker(),
                     Link::Ring(host),
                     Some(foreign),
-                    Thread::Waiting(Box::new(Waiting { engine, link })),
+                    Thread::Waiting(Box::new(Waiting {
+                        engine,
+                        link,
+                        crew: None,
+                    })),
                 )
             }
         };
@@ -100,12 +104,15 @@ impl Service {
         Ok(Service {
             config,
             resolved,
+            moved: OnceLock::new(),
+            is_wsgi: OnceLock::new(),
             host,
             driver,
             bound: OnceLock::new(),
             thread: Mutex::new(thread),
             stats,
             log,
+            wsgi: OnceLock::new(),
             foreign_loop: OnceLock::new(),
         })
     }
@@ -121,11 +128,11 @@ impl Service {
     /// What `auto` became.
     fn resolved<'py>(&self, py: Python<'py>) -> PyResult<Bound2<'py, PyDict>> {
         let dict = PyDict::new(py);
-        dict.set_item("backend", self.resolved.kind.name())?;
-        dict.set_item("model", Config::name_of(self.config.model))?;
-        dict.set_item("interface", "asgi")?;
+        dict.set_item("backend", self.backend().kind.name())?;
+        dict.set_item("model", Config::name_of(self.model()))?;
+        dict.set_item("interface", Config::name_of(self.interface()))?;
         dict.set_item("loop", self.loop_name())?;
-        dict.set_item("reason", self.resolved.reason.as_deref().unwrap_or(""))?;
+        dict.set_item("reason", self.backend().reason.as_deref().unwrap_or(""))?;
         Ok(dict)
     }
 
@@ -142,6 +149,7 @@ impl Service {
         py: Python<'_>,
         event_loop: &Bound2<'_, PyAny>,
         app: Py<PyAny>,
+        interface: &str,
         state: Option<Py<PyDict>>,
     ) -> PyResult<String> {
         let bound = self
@@ -149,13 +157,12 @@ impl Service {
             .get()
             .ok_or_else(|| PyRuntimeError::new_err("bind() comes before start()"))?;
         let own = self.is_own_loop();
+        let crew = match interface {
+            "wsgi" => Some((self.make_crew()?, app.clone_ref(py))),
+            _ => None,
+        };
         let runtime = Runtime::new(event_loop, app, own)?;
-        let trust = Trust(
-            self.config
-                .proxy_headers
-                .then(|| self.config.forwarded_allow_ips.clone()),
-        );
-        let scopes = Scopes::new(py, &self.config.root_path, state, trust, bound.path.clone())?;
+        let scopes = Scopes::new(py, &self.config.root_path, state, self.trust(), bound.path.clone())?;
         self.host.get().start(runtime, scopes)?;
         let socket = bound.listen()?;
         let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
@@ -170,10 +177,24 @@ impl Service {
             Thread::Waiting(mut waiting) => {
                 waiting.engine.listen(socket)?;
                 let spin = m0_platform::thread::usable_cpus() > 1;
-                let run = LoopThread::new(waiting.engine, waiting.link, spin);
+                let run = LoopThread::new(waiting.engine, waiting.link, waiting.crew, spin);
                 let log = self.log.clone();
-                let handle = m0_platform::thread::spawn("m0serve-loop", move || run_loop(run, &log))?;
+                let inverted = crew.is_some() && self.model() == Model::Inverted;
+                let (baton, handle) = if inverted {
+                    let baton = Arc::new(Baton::new(run));
+                    let watched = baton.clone();
+                    let watch = move || guard(&log, || watched.watch());
+                    (Some(baton), m0_platform::thread::spawn("m0serve-sentinel", watch)?)
+                } else {
+                    (
+                        None,
+                        m0_platform::thread::spawn("m0serve-loop", move || guard(&log, || run.run()))?,
+                    )
+                };
                 *thread = Thread::Running(handle);
+                if let Some((crew, app)) = crew {
+                    self.make_wsgi_host(py, app, bound, crew, baton)?;
+                }
             }
             Thread::Running(_) => return Err(PyRuntimeError::new_err("the server has been started already")),
         }
@@ -217,13 +238,29 @@ impl Service {
 
     /// Method and path of each request in flight.
     fn abandoned(&self, py: Python<'_>) -> PyResult<Vec<String>> {
-        Ok(self
-            .host
-            .get()
-            .in_flight(py)?
-            .into_iter()
-            .map(|(name, _)| name)
-            .collect())
+        let mut names = self.wsgi.get().map_or_else(Vec::new, |(_, crew)| crew.at_work());
+        names.extend(self.host.get().in_flight(py)?.into_iter().map(|(name, _)| name));
+        Ok(names)
+    }
+
+    /// How many threads are to call [`Service::work`].
+    #[getter]
+    fn threads(&self) -> usize {
+        self.wsgi.get().map_or(0, |(_, crew)| crew.size())
+    }
+
+    /// Serves views in the calling thread.
+    fn work(&self, py: Python<'_>) {
+        if let Some((host, _)) = self.wsgi.get() {
+            host.work(py);
+        }
+    }
+
+    /// Sends the threads home that have nothing to do.
+    fn end_work(&self) {
+        if let Some((host, _)) = self.wsgi.get() {
+            host.send_home();
+        }
     }
 
     /// Tasks of requests that still run.
@@ -308,6 +345,89 @@ impl Service {
         }
     }
 
+    fn trust(&self) -> Trust {
+        Trust(
+            self.config
+                .proxy_headers
+                .then(|| self.config.forwarded_allow_ips.clone()),
+        )
+    }
+
+    fn interface(&self) -> Interface {
+        match self.is_wsgi.get() {
+            Some(()) => Interface::Wsgi,
+            None => Interface::Asgi,
+        }
+    }
+
+    fn model(&self) -> Model {
+        self.config.model_for(self.interface()).unwrap_or(self.config.model)
+    }
+
+    /// The backend that serves.
+    fn backend(&self) -> &Resolved {
+        self.moved.get().unwrap_or(&self.resolved)
+    }
+
+    /// Makes the crew of a WSGI application, whose engine runs on other threads than this one.
+    fn make_crew(&self) -> PyResult<Arc<Crew>> {
+        let _ = self.is_wsgi.set(());
+        self.move_engine()?;
+        let spin = m0_platform::thread::usable_cpus() > 1;
+        let threads = self.config.handler_threads(m0_platform::thread::online_cpus());
+        let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
+        let Thread::Waiting(waiting) = &mut *thread else {
+            return Err(PyRuntimeError::new_err("the server has been started already"));
+        };
+        let (crew, side) = crew(threads, waiting.engine.backend().waker(), Clock::new(), spin);
+        let inverted = self.model() == Model::Inverted;
+        waiting.crew = Some(if inverted { side.inline() } else { side });
+        Ok(crew)
+    }
+
+    fn make_wsgi_host(
+        &self,
+        py: Python<'_>,
+        app: Py<PyAny>,
+        bound: &Bound,
+        crew: Arc<Crew>,
+        baton: Option<Arc<Baton<LoopThread>>>,
+    ) -> PyResult<()> {
+        let wrapper = py.get_type::<wsgi::FileWrapper>().into_any();
+        let path = bound.path.clone();
+        let multithread = crew.size() > 1;
+        let environs = wsgi::Environs::new(py, &self.config.root_path, self.trust(), path, wrapper, multithread)?;
+        let host = wsgi::Host::new(py, app, environs, crew.clone(), baton, self.log.clone())?;
+        assert!(self.wsgi.set((host, crew)).is_ok(), "a server is started once");
+        Ok(())
+    }
+
+    /// Has the engine run on a thread of its own. Which interface an application has is known only once it is imported,
+    /// within the loop that by then waits on the engine's backend: that one stays with the loop, the engine is made anew.
+    fn move_engine(&self) -> PyResult<()> {
+        let mut shared = self.host.get().shared.get()?;
+        let Link::Direct(direct) = &mut shared.link else {
+            return Ok(());
+        };
+        let to_host = direct.engine.backend().waker();
+        let backend = choice(self.config.backend_for(self.interface(), self.model()));
+        let (backend, resolved) = m0_platform::open(backend, &Options::default()).map_err(refused)?;
+        let _ = self.moved.set(resolved);
+        let engine = Engine::new(backend, settings(&self.config), Clock::new(), self.log.clone());
+        let mut engine = engine.publishing(self.stats.clone());
+        let (host, link) = rings(engine.backend().waker(), to_host);
+        let Link::Direct(direct) = std::mem::replace(&mut shared.link, Link::Ring(host)) else {
+            unreachable!("it was a moment ago")
+        };
+        shared.foreign = Some(direct.engine.into_backend());
+        *self.thread.lock().unwrap_or_else(PoisonError::into_inner) = Thread::Waiting(Box::new(Waiting {
+            engine,
+            link,
+            crew: None,
+        }));
+        Ok(())
+    }
+
     /// On a loop that is not ours nothing else would notice what was pushed outside a turn.
     fn nudge(&self, py: Python<'_>) -> PyResult<()> {
         match self.foreign_loop.get() {
@@ -317,30 +437,35 @@ impl Service {
     }
 
     fn ready_line(&self, bound: &Bound) -> String {
-        let reason = match &self.resolved.reason {
+        let reason = match &self.backend().reason {
             Some(reason) => format!("; not io_uring: {reason}"),
             None => String::new(),
         };
         format!(
-            "m0serve ready on {} (backend {}, model {}, interface asgi, loop {}{reason})",
+            "m0serve ready on {} (backend {}, model {}, interface {}, loop {}{reason})",
             bound.address,
-            self.resolved.kind.name(),
-            Config::name_of(self.config.model),
+            self.backend().kind.name(),
+            Config::name_of(self.model()),
+            Config::name_of(self.interface()),
             self.loop_name(),
         )
     }
 }
 
-/// The loop thread's main function. A failure of the loop ends the process: nothing could be served any more, and a
-/// supervisor must see that rather than a server that hangs.
-fn run_loop(run: LoopThread, log: &Logger) -> std::io::Result<()> {
-    let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| run.run()));
-    match result {
+/// What to end with where the platform refuses.
+fn refused(refused: m0_platform::Refused) -> PyErr {
+    PyErr::from(if refused.unsupported {
+        Exit::config(refused.sentence)
+    } else {
+        Exit::failure(refused.sentence)
+    })
+}
+
+/// The main function of a thread of the loop. A failure of the loop ends the process, and so does a failed assertion.
+fn guard(log: &Logger, run: impl FnOnce() -> std::io::Result<()>) -> std::io::Result<()> {
+    match std::panic::catch_unwind(std::panic::AssertUnwindSafe(run)) {
         Ok(Ok(())) => Ok(()),
-        Ok(Err(error)) => {
-            log.error("loop", format_args!("the event loop cannot go on: {error}"));
-            std::process::exit(1)
-        }
+        Ok(Err(error)) => crate::model::cannot_go_on(log, &error),
         Err(_) => {
             log.error(
                 "loop",

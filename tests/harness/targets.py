@@ -18,6 +18,9 @@ UVLOOP = [
     Target(model="pump", backend="epoll", loop="uvloop"),
 ]
 
+#: For tests marked `wsgi`: a loop that changes threads needs a backend of readiness.
+WSGI = [target for target in BASE if (target.model, target.backend) != ("inverted", "io_uring")]
+
 UVICORN = [Target(server="uvicorn")]
 
 

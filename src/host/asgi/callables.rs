@@ -4,18 +4,18 @@
 //! duck type (`send`, `throw`, `close`), so that `asyncio.create_task(receive())` works as under other servers.
 
 use std::cell::RefMut;
-use std::collections::VecDeque;
 
-use bytes::Bytes;
 use pyo3::exceptions::{PyOSError, PyRuntimeError, PyStopIteration, PyTypeError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyString};
 
 use super::bound::ThreadBound;
-use super::exchange::{Message, Misuse, Stage, State};
+use super::exchange::{Message, Stage, State};
 use super::{Host, Shared};
-use crate::handoff::{Frame, ResponseHead, Why};
+use crate::handoff::{Frame, Outlet, ResponseHead, Why};
+use crate::host::joined;
+use crate::host::outgoing::Misuse;
 
 /// One request; its bound methods `receive` and `send` are what the application is called with.
 #[pyclass(frozen, module = "m0serve._native")]
@@ -149,7 +149,7 @@ impl Exchange {
         };
         let host = self.host.get();
         let mut state = self.state.get()?;
-        if let Err(misuse) = state.account(body.as_bytes().len() as u64, !more) {
+        if let Err(misuse) = state.outgoing().account(body.as_bytes().len() as u64, !more) {
             return Err(self.misused(state, misuse));
         }
         let mut shared = host.shared.get()?;
@@ -182,7 +182,7 @@ impl Exchange {
             Misuse::TooLong => "Response content longer than Content-Length",
             Misuse::TooShort => "Response content shorter than Content-Length",
         };
-        if state.head_sent
+        if state.outgoing().is_head_sent()
             && let Ok(mut shared) = self.host.get().shared.get()
         {
             shared.link.push(Frame::Abort(state.id, Why::HostError));
@@ -205,7 +205,7 @@ impl Exchange {
                 "'http.response.pathsend' sent before an earlier send was awaited",
             ));
         }
-        if let Err(misuse) = state.account(len, true) {
+        if let Err(misuse) = state.outgoing().account(len, true) {
             return Err(self.misused(state, misuse));
         }
         let mut shared = host.shared.get()?;
@@ -257,21 +257,6 @@ fn to_bytes(body: Bound<'_, PyAny>) -> PyResult<Bound<'_, PyBytes>> {
         return Err(PyTypeError::new_err("an ASGI body must be bytes"));
     }
     Ok(py.get_type::<PyBytes>().call1((body,))?.cast_into::<PyBytes>()?)
-}
-
-/// The pieces of a body as one object.
-fn joined<'py>(py: Python<'py>, pieces: &VecDeque<Bytes>) -> PyResult<Bound<'py, PyBytes>> {
-    if pieces.len() <= 1 {
-        return Ok(PyBytes::new(py, pieces.front().map_or(&[], |piece| piece)));
-    }
-    PyBytes::new_with(py, pieces.iter().map(Bytes::len).sum(), |mut room| {
-        for piece in pieces {
-            let (this, rest) = room.split_at_mut(piece.len());
-            this.copy_from_slice(piece);
-            room = rest;
-        }
-        Ok(())
-    })
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -385,9 +370,9 @@ impl Pending {
         let Some(message) = message else { return Ok(None) };
         let dict = PyDict::new(py);
         match message {
-            Message::Body(pieces, more) => {
+            Message::Body(mut pieces, more) => {
                 dict.set_item(intern!(py, "type"), intern!(py, "http.request"))?;
-                dict.set_item(intern!(py, "body"), joined(py, &pieces)?)?;
+                dict.set_item(intern!(py, "body"), joined(py, pieces.make_contiguous())?)?;
                 dict.set_item(intern!(py, "more_body"), more)?;
             }
             Message::Disconnect => dict.set_item(intern!(py, "type"), intern!(py, "http.disconnect"))?,

@@ -2,7 +2,7 @@
 //!
 //! This is the state behind `receive` and `send`; the Python objects are in `callables.rs`. Nothing here calls Python
 //! code of the application, so the state may be borrowed throughout. Keeps R7: body bytes in both directions stay
-//! within [`WINDOW`], a larger body is copied window by window.
+//! within their windows, a larger body is copied window by window.
 
 use std::collections::VecDeque;
 
@@ -11,10 +11,9 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use super::waiters::Waiters;
-use crate::handoff::{ExchangeId, Frame, Link, Request, ResponseHead, WINDOW, charge};
-
-/// Pieces that a large body is copied in: each costs a send, so they are as large as common streams' chunks.
-const PIECE: usize = 64 * 1024;
+use crate::handoff::{ExchangeId, Frame, Link, Outlet, Request, ResponseHead};
+use crate::host::incoming::Incoming;
+use crate::host::outgoing::{Outgoing, PIECE};
 
 /// How far the application is with its response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,31 +40,17 @@ pub struct State {
     pub id: ExchangeId,
     /// Method and path, for the log.
     pub name: String,
-    is_head: bool,
-    arrived: VecDeque<Bytes>,
-    /// The body is complete, counting what lies in `arrived`.
-    body_end: bool,
+    incoming: Incoming,
     /// The application has been given the end of the body.
     end_given: bool,
-    /// Nothing more arrives: `receive` says so after what lies in `arrived`.
-    input_over: bool,
-    /// `receive` has said so before the response was complete: that the application gives up is no fault of its own.
+    /// `receive` has said that nothing more comes before the response was complete: that the application gives up is no
+    /// fault of its own.
     pub told_over: bool,
     /// The connection is gone (or the exchange released): `send` fails.
     pub gone: bool,
-    /// Charged bytes the application took since the engine was last told.
-    taken: u32,
-    /// The engine has not been asked for the body yet, and the client may wait for that.
-    unasked: bool,
     /// The response.
     pub stage: Stage,
-    head: Option<Box<ResponseHead>>,
-    /// Whether the head has been handed over.
-    pub head_sent: bool,
-    /// The response's body is not written.
-    bodiless: bool,
-    remaining: Option<u64>,
-    outstanding: u32,
+    outgoing: Outgoing,
     /// Bodies that wait for credit, in order: more than one when the application does not await its sends.
     rest: VecDeque<Rest>,
     /// Bodies that the application has sent, the last of which is in `rest` or handed over.
@@ -86,43 +71,21 @@ pub enum Message {
     Disconnect,
 }
 
-/// What is wrong with a message of the application.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Misuse {
-    /// More body than its Content-Length.
-    TooLong,
-    /// Less.
-    TooShort,
-}
-
 impl State {
     /// The state of a request that has just arrived.
     pub fn new(request: &mut Request) -> Self {
+        let incoming = Incoming::new(request);
         let head = &request.head;
-        let text = |span| String::from_utf8_lossy(head.get(span)).into_owned();
-        let body = std::mem::take(&mut request.body);
-        let mut arrived = VecDeque::new();
-        if !body.is_empty() {
-            arrived.push_back(body);
-        }
+        let text = |span| String::from_utf8_lossy(head.get(span));
         State {
             id: request.id,
             name: format!("{} {}", text(head.method), text(head.path)),
-            is_head: head.is_head(),
-            arrived,
-            body_end: request.body_complete,
+            incoming,
             end_given: false,
-            input_over: false,
             told_over: false,
             gone: false,
-            taken: 0,
-            unasked: head.expect_continue && !request.body_complete,
             stage: Stage::Waiting,
-            head: None,
-            head_sent: false,
-            bodiless: false,
-            remaining: None,
-            outstanding: 0,
+            outgoing: Outgoing::new(request.id, head.is_head()),
             rest: VecDeque::new(),
             bodies: 0,
             receivers: Waiters::default(),
@@ -134,122 +97,78 @@ impl State {
     /// A piece of the body arrived.
     pub fn body(&mut self, bytes: Bytes) {
         if self.stage != Stage::Complete {
-            self.arrived.push_back(bytes);
+            self.incoming.push(bytes);
         }
     }
 
     /// The body is complete.
     pub fn body_ended(&mut self) {
-        self.body_end = true;
+        self.incoming.finish();
     }
 
     /// Nothing more of the request arrives.
     pub fn input_ended(&mut self) {
-        self.input_over = true;
+        self.incoming.end();
     }
 
     /// The connection is gone.
     pub fn reset(&mut self) {
-        self.input_over = true;
+        self.incoming.end();
         self.gone = true;
         self.rest.clear();
-        self.outstanding = 0;
+        self.outgoing.reset();
     }
 
     /// The next message for `receive`, or none yet. The flag says that a frame was pushed that should leave now.
     pub fn next_message(&mut self, link: &mut Link) -> (Option<Message>, bool) {
-        if self.stage == Stage::Complete || (self.gone && self.arrived.is_empty()) {
+        if self.stage == Stage::Complete || (self.gone && self.incoming.is_empty()) {
             return (Some(Message::Disconnect), false);
         }
-        if !self.arrived.is_empty() {
-            // All that has arrived at once: an application that is slower than its client must not pay for each packet.
-            let pieces = std::mem::take(&mut self.arrived);
-            self.taken += pieces.iter().map(|piece| charge(piece.len())).sum::<u32>();
-            self.end_given |= self.body_end;
-            let asked = self.ask_for_taken(link);
-            return (Some(Message::Body(pieces, !self.body_end)), asked);
+        if let Some((pieces, asked)) = self.incoming.take_all(link) {
+            let complete = self.incoming.is_complete();
+            self.end_given |= complete;
+            return (Some(Message::Body(pieces, !complete)), asked);
         }
-        if self.body_end && !self.end_given {
+        if self.incoming.is_complete() && !self.end_given {
             self.end_given = true;
             return (Some(Message::Body(VecDeque::new(), false)), false);
         }
-        if self.input_over {
+        if self.incoming.is_over() {
             self.told_over = true;
             return (Some(Message::Disconnect), false);
         }
-        (None, !self.end_given && self.ask(link))
-    }
-
-    /// Gives the engine room for as much as the application took, when it has become worth a frame.
-    fn ask_for_taken(&mut self, link: &mut Link) -> bool {
-        if self.body_end || self.taken < WINDOW / 2 {
-            return false;
-        }
-        self.unasked = false;
-        link.push(Frame::WantBody(self.id, std::mem::take(&mut self.taken)));
-        true
-    }
-
-    fn ask(&mut self, link: &mut Link) -> bool {
-        if !std::mem::replace(&mut self.unasked, false) {
-            return false;
-        }
-        link.push(Frame::WantBody(self.id, 0));
-        true
+        (None, !self.end_given && self.incoming.ask(link))
     }
 
     /// Whether `send` has nobody to send to. A client that has finished may still read, which only a write that fails
     /// tells; of a response without a body nothing is left to write, and an endless one would go on for good.
     pub fn is_pointless(&self) -> bool {
-        self.gone || (self.input_over && self.bodiless && self.head_sent)
+        self.gone || (self.incoming.is_over() && self.outgoing.is_bodiless() && self.outgoing.is_head_sent())
     }
 
     /// `http.response.start`: the head waits for the first body message, so that an exception before it is still a 500.
     pub fn start(&mut self, head: ResponseHead) {
         debug_assert_eq!(self.stage, Stage::Waiting);
-        self.bodiless = self.is_head || matches!(head.status, 204 | 304);
-        self.remaining = if self.bodiless { None } else { head.content_length };
-        self.head = Some(Box::new(head));
+        self.outgoing.start(head);
         self.stage = Stage::Started;
     }
 
-    /// Counts body bytes against the announced length.
-    ///
-    /// # Errors
-    /// When they do not fit; the connection must not go on.
-    pub fn account(&mut self, len: u64, last: bool) -> Result<(), Misuse> {
-        let Some(remaining) = &mut self.remaining else {
-            return Ok(());
-        };
-        *remaining = remaining.checked_sub(len).ok_or(Misuse::TooLong)?;
-        if last && *remaining > 0 {
-            return Err(Misuse::TooShort);
-        }
-        Ok(())
-    }
-
-    /// Hands the head over if it has not been.
-    pub fn push_head(&mut self, link: &mut Link) {
-        if let Some(head) = self.head.take() {
-            self.head_sent = true;
-            link.push(Frame::Head(self.id, head));
-        }
+    /// The response on its way.
+    pub fn outgoing(&mut self) -> &mut Outgoing {
+        &mut self.outgoing
     }
 
     /// `http.response.body`: hands over what the window allows; the rest follows as credit comes back.
     pub fn push_body(&mut self, body: &Bound<'_, PyBytes>, last: bool, link: &mut Link) {
-        self.push_head(link);
+        self.outgoing.push_head(link);
         self.bodies += 1;
-        let bytes = body.as_bytes();
         if last {
             self.finish_messages();
         }
+        let bytes = body.as_bytes();
         if bytes.len() <= PIECE && self.has_room() {
             // The common case: all of it fits.
-            if !bytes.is_empty() {
-                self.outstanding += charge(bytes.len());
-                link.push(Frame::Chunk(self.id, Bytes::copy_from_slice(bytes)));
-            }
+            self.outgoing.push_piece(bytes, link);
             if last {
                 link.push(Frame::End(self.id));
             }
@@ -265,7 +184,7 @@ impl State {
 
     /// A file as the rest of the body.
     pub fn push_file(&mut self, file: std::os::fd::OwnedFd, len: u64, link: &mut Link) {
-        self.push_head(link);
+        self.outgoing.push_head(link);
         self.finish_messages();
         link.push(Frame::File(self.id, file, 0, len));
         link.push(Frame::End(self.id));
@@ -274,18 +193,16 @@ impl State {
     /// No message may follow; what had arrived of the request is of no use any more.
     fn finish_messages(&mut self) {
         self.stage = Stage::Complete;
-        self.arrived.clear();
+        self.incoming.clear();
     }
 
     /// Copies more of the bodies that wait, as far as the window reaches.
     fn push_rest(&mut self, py: Python<'_>, link: &mut Link) {
         while let Some(rest) = self.rest.front_mut() {
             let bytes = rest.body.bind(py).as_bytes();
-            while rest.offset < bytes.len() && self.outstanding < WINDOW {
+            while rest.offset < bytes.len() && self.outgoing.has_window() {
                 let end = bytes.len().min(rest.offset + PIECE);
-                let piece = Bytes::copy_from_slice(&bytes[rest.offset..end]);
-                self.outstanding += charge(piece.len());
-                link.push(Frame::Chunk(self.id, piece));
+                self.outgoing.push_piece(&bytes[rest.offset..end], link);
                 rest.offset = end;
             }
             if rest.offset < bytes.len() {
@@ -300,11 +217,7 @@ impl State {
 
     /// Bytes have left: more of a large body may follow.
     pub fn credit(&mut self, py: Python<'_>, charged: u32, link: &mut Link) {
-        debug_assert!(
-            self.outstanding >= charged || self.gone,
-            "credit gives back what was charged (R7)"
-        );
-        self.outstanding = self.outstanding.saturating_sub(charged);
+        self.outgoing.credit(charged);
         self.push_rest(py, link);
     }
 
@@ -317,12 +230,12 @@ impl State {
     pub fn may_send(&self, body: u64) -> bool {
         let waiting = self.rest.len() as u64;
         let handed_over = self.bodies - waiting >= body;
-        self.gone || (handed_over && (self.outstanding < WINDOW || self.all_pushed()))
+        self.gone || (handed_over && (self.outgoing.has_window() || self.all_pushed()))
     }
 
     /// Whether earlier bodies have been handed over and the window has room.
     pub fn has_room(&self) -> bool {
-        self.rest.is_empty() && self.outstanding < WINDOW
+        self.rest.is_empty() && self.outgoing.has_window()
     }
 
     /// Whether the response's last bytes have been handed over.
@@ -334,7 +247,7 @@ impl State {
     pub fn close(&mut self) -> Vec<Py<PyAny>> {
         self.finish_messages();
         self.rest.clear();
-        self.outstanding = 0;
+        self.outgoing.reset();
         self.task = None;
         let mut waiting = self.receivers.take_while(|_| true);
         waiting.append(&mut self.senders.take_while(|_| true));
@@ -353,8 +266,8 @@ impl State {
 
     /// Whether a `receive` that waits has something to say: as [`State::next_message`] would find.
     fn may_receive(&self) -> bool {
-        let complete = self.stage == Stage::Complete || (self.body_end && !self.end_given);
-        complete || self.gone || self.input_over || !self.arrived.is_empty()
+        let complete = self.stage == Stage::Complete || (self.incoming.is_complete() && !self.end_given);
+        complete || self.gone || self.incoming.is_over() || !self.incoming.is_empty()
     }
 
     /// Futures of `receive` to be woken, if there is something to say.

@@ -24,7 +24,7 @@ use self::callables::{Exchange, Ready};
 pub use self::runtime::Runtime;
 pub use self::scope::Scopes;
 
-use crate::handoff::{ExchangeId, Frame, Job, Link, Why};
+use crate::handoff::{ExchangeId, Frame, Job, Link, Outlet, Why};
 use crate::log::Logger;
 
 /// No frame stays with us for longer than this while application code runs.

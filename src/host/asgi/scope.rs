@@ -11,6 +11,7 @@ use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyTuple};
 
 use crate::handoff::{Request, RequestHead, Version};
 use crate::host::forwarded::{Forwarded, Trust};
+use crate::host::percent_decode;
 
 /// Header names that get one object for all requests.
 const NAMES: [&str; 40] = [
@@ -232,20 +233,7 @@ fn decode_path(raw: &[u8]) -> std::borrow::Cow<'_, str> {
     if !raw.contains(&b'%') {
         return String::from_utf8_lossy(raw);
     }
-    let mut bytes = Vec::with_capacity(raw.len());
-    let mut rest = raw;
-    while let [first, tail @ ..] = rest {
-        if let [b'%', high, low, after @ ..] = rest
-            && let (Some(high), Some(low)) = ((*high as char).to_digit(16), (*low as char).to_digit(16))
-        {
-            bytes.push(u8::try_from(high * 16 + low).expect("two hex digits are a byte"));
-            rest = after;
-        } else {
-            bytes.push(*first);
-            rest = tail;
-        }
-    }
-    String::from_utf8_lossy(&bytes).into_owned().into()
+    String::from_utf8_lossy(&percent_decode(raw)).into_owned().into()
 }
 
 #[cfg(test)]

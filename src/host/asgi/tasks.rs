@@ -8,7 +8,7 @@ use super::callables::Exchange;
 use super::exchange::{Stage, State};
 use super::runtime::{Outcome, outcome};
 use super::{Host, Shared, wake};
-use crate::handoff::{Frame, Request, Why};
+use crate::handoff::{Frame, Outlet, Request, Why};
 
 /// Calls the application for a request, in a task of its own.
 ///

@@ -1,0 +1,338 @@
+//! Handler threads beside a loop: requests go to a [`Lane`], what follows to the exchange's [`Mailbox`], frames come
+//! back by a ring of each thread.
+//!
+//! An exchange stays on the thread that popped its request, so its frames travel in one FIFO (R2). The loop forgets a
+//! mailbox when the exchange's `Released` comes by (R4).
+
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use m0_platform::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use m0_platform::sync::{Arc, Mutex};
+use m0_platform::{Activity, Clock, Instant, Waker};
+
+use super::lane::{LONG, Lane, Look, Work};
+use super::link::Outlet;
+use super::mailbox::Mailbox;
+use super::message::{ExchangeId, Frame, Job};
+use super::ring::{Consumer, Producer, ring};
+use crate::engine::Engine;
+
+/// Frames of one thread that the loop has not taken. A thread that finds its ring full waits: the loop never does.
+const FRAMES: usize = 1024;
+
+/// How often a thread is looked at that may have begun to wait.
+const LOOK_EVERY: Duration = Duration::from_micros(500);
+
+/// What the threads share.
+pub struct Crew {
+    /// Requests.
+    pub lane: Lane,
+    seats: Mutex<Vec<Seat>>,
+    posts: Vec<Post>,
+    /// How many are at something.
+    at_work: AtomicUsize,
+    to_loop: Waker,
+}
+
+/// What others may see of one thread.
+#[derive(Default)]
+struct Post {
+    /// What it is at, for the log of a drain; empty when at nothing.
+    at: Mutex<String>,
+    /// It is at something.
+    busy: AtomicBool,
+    /// Whether it computes or waits, where the system says that.
+    activity: OnceLock<Activity>,
+}
+
+/// A loop that a thread lends while it is in a view.
+pub trait Lender: Send + Sync {
+    /// Lets out what was said, if the thread still lends the loop. Whether it did.
+    fn let_out(&self, thread: usize, n: u64) -> bool;
+    /// The thread gives the loop up. Whether the loop's waker must be rung.
+    fn give_up(&self, thread: usize, n: u64) -> bool;
+}
+
+/// One thread's way to speak to the loop.
+pub struct Seat {
+    frames: Producer<Frame>,
+    to_loop: Waker,
+    /// The loop that the thread has lent for its view, and the view's number.
+    lent: Option<(Arc<dyn Lender>, u64)>,
+    /// Which thread.
+    pub index: usize,
+}
+
+/// The loop's side.
+pub struct CrewLoop {
+    crew: Arc<Crew>,
+    frames: Vec<Consumer<Frame>>,
+    /// By the exchange's slot.
+    boxes: Vec<Option<(ExchangeId, Arc<Mailbox>)>>,
+    look: Option<Look>,
+    /// The threads run the loop themselves, with the baton: none waits at the lane.
+    inline: bool,
+    right: Option<Right>,
+}
+
+/// What is known of the view whose thread may keep the right to start views.
+#[derive(Clone, Copy, Debug)]
+struct Right {
+    thread: u8,
+    n: u64,
+    /// Since when it is looked at, and when it was last.
+    since: Instant,
+    looked: Instant,
+}
+
+/// A crew of so many threads, none of which has taken its seat yet. `to_loop` wakes the loop.
+#[must_use]
+pub fn crew(threads: usize, to_loop: Waker, clock: Clock, spin: bool) -> (Arc<Crew>, CrewLoop) {
+    let (mut seats, mut frames) = (Vec::new(), Vec::new());
+    for index in (0..threads).rev() {
+        let (producer, consumer) = ring(FRAMES);
+        frames.push(consumer);
+        seats.push(Seat {
+            frames: producer,
+            to_loop: to_loop.clone(),
+            lent: None,
+            index,
+        });
+    }
+    let crew = Arc::new(Crew {
+        lane: Lane::new(clock, spin),
+        seats: Mutex::new(seats),
+        posts: (0..threads).map(|_| Post::default()).collect(),
+        at_work: AtomicUsize::new(0),
+        to_loop,
+    });
+    let side = CrewLoop {
+        crew: crew.clone(),
+        frames,
+        boxes: Vec::new(),
+        look: None,
+        inline: false,
+        right: None,
+    };
+    (crew, side)
+}
+
+impl Crew {
+    /// The calling thread's seat, once; none when all are taken.
+    #[must_use]
+    pub fn sit(&self) -> Option<Seat> {
+        let seat = self
+            .seats
+            .lock()
+            .expect("nothing panics while it holds the seats")
+            .pop()?;
+        if let Some(activity) = Activity::current() {
+            let _ = self.posts[seat.index].activity.set(activity); // the first, and the only one of this seat
+        }
+        self.lane.join();
+        Some(seat)
+    }
+
+    /// Ends the wait of whoever runs the loop.
+    pub fn ring(&self) {
+        self.to_loop.wake();
+    }
+
+    /// How many threads it is made for.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        self.posts.len()
+    }
+
+    /// Notes what a thread is at: the given parts, one after another; none of them when it is done.
+    pub fn note(&self, index: usize, parts: &[&str]) {
+        let post = &self.posts[index];
+        let busy = !parts.is_empty();
+        if busy != post.busy.swap(busy, Ordering::Relaxed) {
+            let change = if busy { 1 } else { usize::MAX };
+            self.at_work.fetch_add(change, Ordering::Relaxed); // wraps to one less
+        }
+        let mut at = post.at.lock().expect("nothing panics while it notes");
+        at.clear();
+        parts.iter().for_each(|part| at.push_str(part));
+    }
+
+    /// What the threads are at.
+    #[must_use]
+    pub fn at_work(&self) -> Vec<String> {
+        let all = self.posts.iter();
+        all.map(|post| post.at.lock().expect("nothing panics while it notes").clone())
+            .filter(|at| !at.is_empty())
+            .collect()
+    }
+}
+
+impl Crew {
+    /// Whether threads other than the calling one, which has just finished, are within views.
+    #[must_use]
+    pub fn has_others_at_work(&self) -> bool {
+        self.at_work.load(Ordering::Relaxed) > 0
+    }
+
+    /// Whether a thread computes within a view. System calls: asked of a lane that does not move, not of one that does.
+    fn is_computing(&self) -> bool {
+        self.posts
+            .iter()
+            .filter(|post| post.busy.load(Ordering::Relaxed))
+            .any(|post| post.activity.get().is_some_and(Activity::is_running))
+    }
+}
+
+impl Outlet for Seat {
+    /// Waits while the ring is full, which the loop empties whatever the threads do.
+    fn push(&mut self, mut frame: Frame) {
+        while let Err(back) = self.frames.push(frame) {
+            frame = back;
+            self.to_loop.wake();
+            m0_platform::thread::yield_now();
+        }
+    }
+}
+
+impl Seat {
+    /// What was said is heard now.
+    pub fn flush(&self) {
+        let heard = self
+            .lent
+            .as_ref()
+            .is_some_and(|(loop_, n)| loop_.let_out(self.index, *n));
+        if !heard {
+            self.to_loop.wake();
+        }
+    }
+
+    /// What was said is heard, and the thread is about to wait within its view: it lends the loop no longer, but gives it
+    /// up.
+    pub fn about_to_wait(&mut self) {
+        match self.lent.take() {
+            Some((loop_, n)) if !loop_.give_up(self.index, n) => {}
+            _ => {
+                self.to_loop.wake();
+            }
+        }
+    }
+
+    /// The thread lends the loop for its `n`th view.
+    pub fn lend(&mut self, loop_: Arc<dyn Lender>, n: u64) {
+        self.lent = Some((loop_, n));
+    }
+
+    /// The view is over.
+    pub fn end_loan(&mut self) {
+        self.lent = None;
+    }
+
+    /// Ends the wait of whoever runs the loop.
+    pub fn ring(&self) {
+        self.to_loop.wake();
+    }
+}
+
+impl CrewLoop {
+    /// Hands a job to the thread that it is for, or to the lane.
+    pub fn give(&mut self, job: Job) {
+        let id = match job {
+            Job::Request(request) => {
+                let id = request.id;
+                let mailbox = Arc::new(Mailbox::default());
+                let work = Work {
+                    request,
+                    mailbox: mailbox.clone(),
+                };
+                let index = id.index as usize;
+                if self.boxes.len() <= index {
+                    self.boxes.resize_with(index + 1, || None);
+                }
+                self.boxes[index] = Some((id, mailbox));
+                return self.crew.lane.push(work);
+            }
+            Job::Body(id, _)
+            | Job::BodyEnd(id)
+            | Job::BodyAborted(id, _)
+            | Job::Credit(id, _)
+            | Job::FileSent(id, _)
+            | Job::Reset(id, _) => id,
+            Job::Stopped => return, // the host beside is told
+        };
+        // Released, and on its way to the engine: nobody is there to be told any more (R3).
+        if let Some(Some((of, mailbox))) = self.boxes.get(id.index as usize)
+            && *of == id
+        {
+            mailbox.put(job);
+        }
+    }
+
+    /// Applies what the threads have said. Bounded by their rings.
+    pub fn take_frames(&mut self, engine: &mut Engine) {
+        for frames in &mut self.frames {
+            for _ in 0..FRAMES {
+                let Some(frame) = frames.pop() else { break };
+                if let Frame::Released(id) = frame
+                    && let Some(slot) = self.boxes.get_mut(id.index as usize)
+                    && slot.as_ref().is_some_and(|(of, _)| *of == id)
+                {
+                    *slot = None;
+                }
+                engine.apply(frame);
+            }
+        }
+    }
+
+    /// Whether a thread has said something.
+    pub fn has_frames(&mut self) -> bool {
+        self.frames.iter_mut().any(|frames| !frames.is_empty())
+    }
+
+    /// From here on the threads run the loop themselves.
+    #[must_use]
+    pub fn inline(mut self) -> Self {
+        self.inline = true;
+        self
+    }
+
+    /// Whether a thread keeps the right to start views within its `n`th: it computes, and has not for so long that others
+    /// who wait should share the GIL with it.
+    pub fn keeps_right(&mut self, thread: u8, n: u64, now: Instant) -> bool {
+        let since = match &self.right {
+            Some(right) if (right.thread, right.n) == (thread, n) => {
+                if now.since(right.looked) < LOOK_EVERY {
+                    return true;
+                }
+                right.since
+            }
+            _ => now,
+        };
+        self.right = Some(Right {
+            thread,
+            n,
+            since,
+            looked: now,
+        });
+        if now.since(since) >= LONG && !self.crew.lane.is_empty() {
+            return false;
+        }
+        let activity = self.crew.posts[usize::from(thread)].activity.get();
+        activity.is_some_and(Activity::is_running)
+    }
+
+    /// Requests that wait for a thread.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.crew.lane.len()
+    }
+
+    /// Looks for a stalled lane. Returns whether to look again within [`super::lane::STALL`].
+    pub fn look_for_stall(&mut self) -> bool {
+        !self.inline
+            && self
+                .crew
+                .lane
+                .look_for_stall(&mut self.look, || self.crew.is_computing())
+    }
+}

@@ -1,0 +1,282 @@
+//! The WSGI host (PEP 3333): requests become calls of an application on handler threads, what it returns becomes frames.
+//!
+//! A handler thread is a Python thread that runs [`Host::work`] for its whole life: attached once, detached around every
+//! wait, so that thread-locals (Django's database connections) live as long as it does. A view and its iterator run to
+//! their end on the thread that popped the request. A request is popped with the GIL held, so that it is never in the
+//! hands of a thread that still waits for it while others serve on.
+
+mod environ;
+mod input;
+mod response;
+mod view;
+
+use std::time::Duration;
+
+use m0_platform::Clock;
+use m0_platform::sync::{Arc, Mutex};
+use m0_platform::thread::usable_cpus;
+use pyo3::exceptions::{PyAssertionError, PyOSError};
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyList, PyTuple};
+
+pub use self::environ::Environs;
+pub use self::response::FileWrapper;
+
+use self::input::Input;
+use self::response::{StartResponse, block_of};
+use self::view::{Shared, View, lock};
+use crate::handoff::{Crew, Request, Seat, Work};
+use crate::host::hand_over::HandOver;
+use crate::log::Logger;
+use crate::model::baton::{After, Baton};
+use crate::model::pump::LoopThread;
+
+/// A WSGI application and its crew.
+pub struct Host {
+    app: Py<PyAny>,
+    environs: Environs,
+    crew: Arc<Crew>,
+    /// Where the threads run the loop themselves.
+    baton: Option<Arc<Baton<LoopThread>>>,
+    clock: Clock,
+    log: Logger,
+    /// `m0serve._tasks.report`, which prints an application's traceback.
+    report: Py<PyAny>,
+}
+
+impl Host {
+    /// A host whose threads have not started.
+    ///
+    /// # Errors
+    /// What importing our own Python side gave.
+    pub fn new(
+        py: Python<'_>,
+        app: Py<PyAny>,
+        environs: Environs,
+        crew: Arc<Crew>,
+        baton: Option<Arc<Baton<LoopThread>>>,
+        log: Logger,
+    ) -> PyResult<Self> {
+        Ok(Host {
+            app,
+            environs,
+            crew,
+            baton,
+            clock: Clock::new(),
+            log,
+            report: py.import("m0serve._tasks")?.getattr("report")?.unbind(),
+        })
+    }
+
+    /// What a handler thread does from its start until the server sends it home.
+    pub fn work(&self, py: Python<'_>) {
+        let Some(seat) = self.crew.sit() else { return };
+        match &self.baton {
+            None => self.work_at_the_lane(py, seat),
+            Some(baton) => self.work_with_the_baton(py, seat, baton),
+        }
+    }
+
+    /// The threads end as soon as they have nothing to do.
+    pub fn send_home(&self) {
+        self.crew.lane.close();
+        if let Some(baton) = &self.baton {
+            baton.close();
+            self.crew.ring();
+        }
+    }
+
+    /// In the pump: another thread runs the loop.
+    fn work_at_the_lane(&self, py: Python<'_>, mut seat: Seat) {
+        let mut hand_over = HandOver::new(self.clock.clone(), usable_cpus() > 1);
+        loop {
+            match self.crew.lane.pop() {
+                Some(work) => {
+                    seat = self.view(py, work, seat);
+                    seat.flush();
+                    self.hand_over(py, &mut hand_over);
+                }
+                None if py.detach(|| self.crew.lane.idle()) => {}
+                None => return,
+            }
+        }
+    }
+
+    /// Inverted: whoever has the baton runs the loop, and views between its turns.
+    fn work_with_the_baton(&self, py: Python<'_>, mut seat: Seat, baton: &Arc<Baton<LoopThread>>) {
+        let me = u8::try_from(seat.index).expect("fewer threads than that");
+        let mut hand_over = HandOver::new(self.clock.clone(), usable_cpus() > 1);
+        let mut views = 0;
+        baton.join(me);
+        while py.detach(|| baton.wait_for_call(me, || seat.ring())) {
+            baton.accept(me, || seat.ring());
+            loop {
+                if baton.is_closed() {
+                    baton.retire(me);
+                    return;
+                }
+                baton.with(me, LoopThread::let_out);
+                let Some(work) = self.crew.lane.pop() else {
+                    self.turn(py, baton, me);
+                    continue;
+                };
+                views += 1;
+                seat.lend(baton.clone(), views);
+                baton.lend(me, views);
+                seat = self.view(py, work, seat);
+                seat.end_loan();
+                match baton.reclaim(me, views) {
+                    After::Kept => {}
+                    After::Returning => {
+                        seat.ring();
+                        py.detach(|| baton.wait_for_return(me));
+                    }
+                    After::Lost => {
+                        seat.ring();
+                        break;
+                    }
+                }
+                self.hand_over(py, &mut hand_over);
+            }
+        }
+    }
+
+    /// One turn of the loop: at first without waiting, which needs no release of the GIL.
+    fn turn(&self, py: Python<'_>, baton: &Baton<LoopThread>, me: u8) {
+        let result = baton.with(me, |turn| turn.turn(Some(Duration::ZERO), &|| false));
+        let result = match result {
+            Ok(true) if self.crew.lane.is_empty() => {
+                py.detach(|| baton.with(me, |turn| turn.turn(None, &|| baton.is_closed())))
+            }
+            result => result,
+        };
+        if let Err(error) = result {
+            crate::model::cannot_go_on(&self.log, &error);
+        }
+    }
+
+    /// A view that has waited elsewhere may want the GIL back, and this thread would never let it.
+    fn hand_over(&self, py: Python<'_>, hand_over: &mut HandOver) {
+        if self.crew.has_others_at_work() && hand_over.is_due(self.clock.now()) {
+            hand_over.offer(py);
+        }
+    }
+
+    /// Serves one request.
+    fn view(&self, py: Python<'_>, work: Work, seat: Seat) -> Seat {
+        let Work { mut request, mailbox } = work;
+        let index = seat.index;
+        let head = &request.head;
+        let text = |span| String::from_utf8_lossy(head.get(span));
+        self.crew.note(index, &[&text(head.method), " ", &text(head.path)]);
+        let view = Arc::new(Mutex::new(View::new(&mut request, mailbox, seat)));
+        let seat = match self.respond(py, &view, &request) {
+            Ok(()) => view::complete(&view),
+            Err(error) => {
+                let seat = view::abort(&view);
+                if !(lock(&view).is_gone() && error.is_instance_of::<PyOSError>(py)) {
+                    self.failed(py, &error, &request);
+                }
+                seat
+            }
+        };
+        self.crew.note(index, &[]);
+        seat.expect("only the view's own thread takes its seat back")
+    }
+
+    /// Calls the application and sends what it returns.
+    fn respond(&self, py: Python<'_>, view: &Shared, request: &Request) -> PyResult<()> {
+        let input = Bound::new(py, Input { view: view.clone() })?;
+        let environ = self.environs.build(py, request, input.into_any())?;
+        let start = Bound::new(py, StartResponse { view: view.clone() })?;
+        let body = self.app.bind(py).call1((environ, start))?;
+        let sent = send_body(view, &body);
+        // Whatever happened: an iterable with a `close` is closed, once.
+        let closed = match body.getattr_opt(intern!(py, "close"))? {
+            Some(close) => {
+                lock(view).flush(); // what it does may take its time
+                close.call0().map(drop)
+            }
+            None => Ok(()),
+        };
+        match (sent, closed) {
+            (Err(error), Err(later)) => {
+                later.set_context(py, Some(error)); // as a `finally` that raises
+                Err(later)
+            }
+            (sent, closed) => sent.and(closed),
+        }
+    }
+
+    fn failed(&self, py: Python<'_>, error: &PyErr, request: &Request) {
+        let head = &request.head;
+        let text = |span| String::from_utf8_lossy(head.get(span));
+        let name = format!("{} {}", text(head.method), text(head.path));
+        if let Err(error) = self.report.bind(py).call1((error.value(py), name)) {
+            error.write_unraisable(py, None);
+        }
+    }
+}
+
+/// Sends a body, and the head where nothing of it did.
+fn send_body(view: &Shared, body: &Bound<'_, PyAny>) -> PyResult<()> {
+    let py = body.py();
+    if let Ok(wrapper) = body.cast::<FileWrapper>()
+        && lock(view).is_started()
+        && let Some((file, offset, len)) = wrapper.get().regular(py)
+    {
+        let len = {
+            let mut state = lock(view);
+            let outgoing = state.outgoing();
+            outgoing.announce(len);
+            outgoing.remaining().map_or(len, |remaining| remaining.min(len))
+        };
+        return view::send_file(view, file, offset, len);
+    }
+    if let Some(block) = only_block(body)? {
+        let block = block_of(&block)?;
+        started(view)?;
+        lock(view).outgoing().announce(block.as_bytes().len() as u64);
+        return view::send(py, view, block.as_bytes(), true);
+    }
+    for block in body.try_iter()? {
+        let block = block?;
+        let block = block_of(&block)?;
+        if !block.as_bytes().is_empty() {
+            started(view)?;
+            view::send(py, view, block.as_bytes(), false)?;
+        }
+    }
+    started(view)?;
+    lock(view).outgoing().announce(0);
+    view::send(py, view, b"", true)
+}
+
+/// The block of a body that is a list or tuple of one: its length is known before it is sent.
+fn only_block<'py>(body: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
+    if let Ok(list) = body.cast_exact::<PyList>() {
+        return if list.len() == 1 {
+            list.get_item(0).map(Some)
+        } else {
+            Ok(None)
+        };
+    }
+    if let Ok(tuple) = body.cast_exact::<PyTuple>() {
+        return if tuple.len() == 1 {
+            tuple.get_item(0).map(Some)
+        } else {
+            Ok(None)
+        };
+    }
+    Ok(None)
+}
+
+fn started(view: &Shared) -> PyResult<()> {
+    if lock(view).is_started() {
+        return Ok(());
+    }
+    Err(PyAssertionError::new_err(
+        "the application did not call start_response before the first block of its body",
+    ))
+}

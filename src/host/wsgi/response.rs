@@ -1,0 +1,167 @@
+//! `start_response` and `write` as an application is given them, and `wsgi.file_wrapper`.
+
+use std::os::fd::{BorrowedFd, OwnedFd};
+
+use pyo3::exceptions::{PyAssertionError, PyTypeError, PyValueError};
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyString, PyTuple};
+
+use super::view::{Shared, lock, send};
+use crate::handoff::{BadHead, ResponseHead};
+
+/// `start_response`, and the `write` that it returns.
+#[pyclass(frozen, module = "m0serve._native")]
+pub struct StartResponse {
+    pub(super) view: Shared,
+}
+
+#[pymethods]
+impl StartResponse {
+    /// PEP 3333: a second call needs `exc_info`, and raises it when the first head has left.
+    #[pyo3(signature = (status, headers, exc_info=None, /))]
+    fn __call__<'py>(
+        slf: &Bound<'py, Self>,
+        status: &Bound<'py, PyAny>,
+        headers: &Bound<'py, PyAny>,
+        exc_info: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let py = slf.py();
+        let view = &slf.get().view;
+        let (started, left) = {
+            let state = lock(view);
+            (state.is_started(), state.is_head_sent())
+        };
+        match exc_info.filter(|info| !info.is_none()) {
+            Some(info) if left => return Err(raised(info)?),
+            None if started => {
+                let text = "start_response was called a second time without exc_info";
+                return Err(PyAssertionError::new_err(text));
+            }
+            _ => {}
+        }
+        let head = head_of(status, headers)?;
+        lock(view).start(head);
+        slf.getattr(intern!(py, "write"))
+    }
+
+    /// Sends a block of the body at once.
+    fn write(&self, data: &Bound<'_, PyAny>) -> PyResult<()> {
+        let block = block_of(data)?;
+        if block.as_bytes().is_empty() {
+            return Ok(());
+        }
+        send(data.py(), &self.view, block.as_bytes(), false)
+    }
+}
+
+/// The exception of an `exc_info`, with its traceback.
+fn raised(info: &Bound<'_, PyAny>) -> PyResult<PyErr> {
+    let error = info.get_item(1)?;
+    let error = error.call_method1(intern!(info.py(), "with_traceback"), (info.get_item(2)?,))?;
+    Ok(PyErr::from_value(error))
+}
+
+fn head_of(status: &Bound<'_, PyAny>, headers: &Bound<'_, PyAny>) -> PyResult<ResponseHead> {
+    let status = status
+        .cast::<PyString>()
+        .map_err(|_| PyTypeError::new_err("the status must be a string such as \"200 OK\""))?;
+    let text = status.to_str()?;
+    let (code, _) = text.split_once(' ').unwrap_or((text, ""));
+    let code: u16 = code
+        .parse()
+        .ok()
+        .filter(|_| code.len() == 3)
+        .ok_or_else(|| PyValueError::new_err(format!("the status must begin with three digits: {text:?}")))?;
+    let bad = |bad: BadHead| PyValueError::new_err(bad.message());
+    let mut head = ResponseHead::new(code).map_err(bad)?;
+    for pair in headers.try_iter()? {
+        let pair = pair?;
+        let pair = pair
+            .cast::<PyTuple>()
+            .map_err(|_| PyTypeError::new_err("a response header must be a tuple of two strings"))?;
+        let (name, value): (Bound<'_, PyAny>, Bound<'_, PyAny>) = pair.extract()?;
+        head.push(&latin1(&name)?, &latin1(&value)?).map_err(bad)?;
+    }
+    Ok(head)
+}
+
+/// A string's characters as bytes, which PEP 3333 says they stand for.
+fn latin1<'a>(text: &'a Bound<'_, PyAny>) -> PyResult<std::borrow::Cow<'a, [u8]>> {
+    let text = text
+        .cast::<PyString>()
+        .map_err(|_| PyTypeError::new_err("response header names and values must be strings"))?;
+    let text = text.to_str()?;
+    if text.is_ascii() {
+        return Ok(text.as_bytes().into());
+    }
+    let bytes: Result<Vec<u8>, _> = text.chars().map(|char| u8::try_from(u32::from(char))).collect();
+    bytes
+        .map(Into::into)
+        .map_err(|_| PyValueError::new_err("a response header has a character outside latin-1"))
+}
+
+/// A block of a body, which must be bytes.
+pub fn block_of<'a, 'py>(block: &'a Bound<'py, PyAny>) -> PyResult<&'a Bound<'py, PyBytes>> {
+    block
+        .cast::<PyBytes>()
+        .map_err(|_| PyTypeError::new_err(format!("a WSGI body consists of bytes, not {}", block.get_type())))
+}
+
+/// `wsgi.file_wrapper`: iterates over a file; returned by an application as its body, a real file is sent by the kernel.
+#[pyclass(frozen, module = "m0serve._native")]
+pub struct FileWrapper {
+    file: Py<PyAny>,
+    block: usize,
+}
+
+#[pymethods]
+impl FileWrapper {
+    #[new]
+    #[pyo3(signature = (filelike, blksize=8192, /))]
+    fn new(filelike: Py<PyAny>, blksize: usize) -> FileWrapper {
+        FileWrapper {
+            file: filelike,
+            block: blksize.max(1),
+        }
+    }
+
+    fn __iter__(slf: PyRef<'_, Self>) -> PyRef<'_, Self> {
+        slf
+    }
+
+    fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let block = self.file.bind(py).call_method1(intern!(py, "read"), (self.block,))?;
+        Ok(block.is_truthy()?.then_some(block))
+    }
+
+    /// Closes the file, if it can be closed.
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        match self.file.bind(py).getattr_opt(intern!(py, "close"))? {
+            Some(close) => close.call0().map(drop),
+            None => Ok(()),
+        }
+    }
+}
+
+impl FileWrapper {
+    /// The rest of the file, when it is a regular one: a descriptor of our own, where it stands, and how many bytes
+    /// follow. The file object must stand where its descriptor does: a buffered one tells.
+    pub fn regular(&self, py: Python<'_>) -> Option<(OwnedFd, u64, u64)> {
+        let file = self.file.bind(py);
+        let number: i32 = file.call_method0(intern!(py, "fileno")).ok()?.extract().ok()?;
+        let offset: u64 = file.call_method0(intern!(py, "tell")).ok()?.extract().ok()?;
+        if number < 0 {
+            return None;
+        }
+        // SAFETY: the file object is alive and says that this is its descriptor; the borrow ends with the duplicate.
+        let own = unsafe { BorrowedFd::borrow_raw(number) }.try_clone_to_owned().ok()?;
+        let opened = std::fs::File::from(own);
+        let metadata = opened.metadata().ok()?;
+        if !metadata.is_file() {
+            return None;
+        }
+        let len = metadata.len().checked_sub(offset)?;
+        Some((opened.into(), offset, len))
+    }
+}
