@@ -17,12 +17,17 @@ from pathlib import Path
 from harness import bars
 from harness.scenarios import LOADS, Record, Setting, medians, plain
 from harness.special import SPECIAL
+from harness.threaded import THREADED
 
 BENCH = Path(__file__).resolve().parent
 BUSY = 0.7
 """A load average above this means that something else wants the two CPUs."""
+SPECIAL |= THREADED
 NAMES = [*LOADS, *SPECIAL]
-PACKAGES = ["m0serve-rs", "uvicorn", "uvloop", "httptools", "granian", "fastpysgi", "fastapi", "pydantic", "starlette"]
+PACKAGES = [
+    "m0serve-rs", "uvicorn", "uvloop", "httptools", "granian", "gunicorn", "fastpysgi", "fastapi", "pydantic",
+    "starlette",
+]  # fmt: skip
 
 
 def options() -> argparse.Namespace:
@@ -81,7 +86,7 @@ def table(name: str, lines: list[Record]) -> str:
     columns = [
         ("arm", "{}", "arm"), ("conns", "{}", "connections"), ("cpus", "{:.0f}", "cpus"), ("req/s", "{:.0f}", "rate"),
         ("cores", "{:.2f}", "cores"), ("req/core", "{:.0f}", "per_core"), ("p50 µs", "{:.0f}", "p50"),
-        ("p99 µs", "{:.0f}", "p99"), ("/uvicorn", "{:.2f}", "ratio"), ("threads", "{:.0f}", "threads"),
+        ("p99 µs", "{:.0f}", "p99"), ("kept", "{:.2f}", "kept"), ("/uvicorn", "{:.2f}", "ratio"), ("threads", "{:.0f}", "threads"),
         ("calls/s", "{:.0f}", "calls"), ("call p99 ms", "{:.2f}", "call_p99"), ("syscalls/req", "{:.3f}", "syscalls"),
         ("bytes each", "{:.0f}", "bytes_each"), ("+rss", "{:.0f}", "grown_rss"),
         ("+fds", "{:.0f}", "grown_descriptors"), ("+threads", "{:.0f}", "grown_threads"),

@@ -1,4 +1,4 @@
-"""Which servers are compared, and how each is started. Every arm serves ASGI with one process and one worker."""
+"""Which servers are compared, and how each is started. Every arm is one process with one worker."""
 
 from __future__ import annotations
 
@@ -61,6 +61,34 @@ OURS = [m0serve(model, backend) for model in ("inverted", "pump") for backend in
 UVICORN = uvicorn("uvloop")
 STOCK = uvicorn("asyncio")
 OTHERS = [UVICORN, GRANIAN, FASTPYSGI]
+WSGI_THREADS = 8
+"""Handler threads of every WSGI arm where views wait or compute; granian's own advice of one is used where they do not."""
+
+
+def m0serve_wsgi(model: str, backend: str, threads: int = WSGI_THREADS) -> Arm:
+    """One of ours with a WSGI application; without threads its views are not isolated from each other."""
+    name = f"m0serve-wsgi-{model}-{backend}" + ("" if threads else "-alone")
+    flags = ["--backend", backend, "--model", model, "--blocking-threads", str(threads)]
+    return Arm(name, ["-m", "m0serve", *LISTEN, *flags, "{app}"], ready_line=True)
+
+
+def granian_wsgi(threads: int) -> Arm:
+    """Granian with so many blocking threads."""
+    flags = ["--interface", "wsgi", "--workers", "1", "--http", "1", "--no-log", "--blocking-threads", str(threads)]
+    return Arm(f"granian-wsgi-{threads}", ["-m", "granian", *LISTEN, *flags, "{app}"])
+
+
+GUNICORN = Arm(
+    "gunicorn-gthread",
+    ["-m", "gunicorn", "--bind", "127.0.0.1:{port}", "--worker-class", "gthread", "--workers", "1",
+     "--threads", str(WSGI_THREADS), "--keep-alive", "75", "--log-level", "error", "{app}"],
+)  # fmt: skip
+FASTPYSGI_WSGI = Arm("fastpysgi-wsgi", FASTPYSGI.command)
+
+OURS_WSGI = [m0serve_wsgi("inverted", "epoll"), m0serve_wsgi("pump", "io_uring"), m0serve_wsgi("pump", "epoll")]
+ALONE_WSGI = [m0serve_wsgi("inverted", "epoll", 0), m0serve_wsgi("pump", "epoll", 0)]
+OTHERS_WSGI = [granian_wsgi(1), FASTPYSGI_WSGI]
+THREADED_WSGI = [granian_wsgi(WSGI_THREADS), GUNICORN]
 CEILING = [
     Arm(f"ceiling-{backend}", ["{port}", backend], program=TARGET / "release" / "ceiling")
     for backend in ("io_uring", "epoll")

@@ -6,11 +6,11 @@ import statistics
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from . import load
-from .arms import CEILING, OTHERS, OURS, Arm
+from .arms import CEILING, OTHERS, OTHERS_WSGI, OURS, OURS_WSGI, Arm
 from .client import BROWSER, get
 from .server import Server, serving
 
@@ -43,12 +43,14 @@ class Load:
     path: str
     connections: list[int]
     watch_threads: bool = False
+    arms: list[Arm] = field(default_factory=lambda: [*OURS, *OTHERS])
 
 
 LOADS = {
     "hello": Load("apps:hello", "/", [16, 256]),
     "fastapi-json": Load("fastapi_app:app", "/items/7?limit=3", [16]),
     "fastapi-def": Load("fastapi_app:app", "/def/7", [64], watch_threads=True),
+    "wsgi-hello": Load("wsgi_app:hello", "/", [16, 256], arms=[*OURS_WSGI, *OTHERS_WSGI]),
 }
 
 
@@ -101,7 +103,7 @@ def plain(setting: Setting, name: str) -> list[Record]:
     """All rounds of one of `LOADS`; the order of arms turns with each round."""
     plan = LOADS[name]
     ceiling = CEILING if setting.ceiling and name == "hello" else []
-    arms = setting.chosen([*OURS, *OTHERS, *ceiling])
+    arms = setting.chosen([*plan.arms, *ceiling])
     same_bodies(setting, arms, name, plan)
     records: list[Record] = []
     for number in range(setting.rounds):
