@@ -7,7 +7,7 @@
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use m0_platform::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use m0_platform::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use m0_platform::sync::{Arc, Mutex};
 use m0_platform::{Activity, Clock, Instant, Waker};
 
@@ -40,8 +40,8 @@ pub struct Crew {
 struct Post {
     /// What it is at, for the log of a drain; empty when at nothing.
     at: Mutex<String>,
-    /// It is at something.
-    busy: AtomicBool,
+    /// Counts views in steps of four, so that one can be told from the next, with [`BUSY`] and [`SLOW`].
+    view: AtomicU32,
     /// Whether it computes or waits, where the system says that.
     activity: OnceLock<Activity>,
 }
@@ -74,6 +74,26 @@ pub struct CrewLoop {
     /// The threads run the loop themselves, with the baton: none waits at the lane.
     inline: bool,
     right: Option<Right>,
+    seen: Vec<Seen>,
+    clock: Clock,
+}
+
+/// Set in [`Post::view`] while the thread is within a view.
+const BUSY: u32 = 1;
+/// Set as well when the view was found to wait, or to compute for long: the thread does not count as awake then.
+const SLOW: u32 = 2;
+
+/// What has been seen of one thread.
+#[derive(Clone, Copy, Debug, Default)]
+struct Seen {
+    /// Its view.
+    view: u32,
+    /// Since when it has been found in it, in nanoseconds.
+    since: u64,
+    /// It was found to compute in it.
+    computed: bool,
+    /// It computes now.
+    computes: bool,
 }
 
 /// What is known of the view whose thread may keep the right to start views.
@@ -101,7 +121,7 @@ pub fn crew(threads: usize, to_loop: Waker, clock: Clock, spin: bool) -> (Arc<Cr
         });
     }
     let crew = Arc::new(Crew {
-        lane: Lane::new(clock, spin),
+        lane: Lane::new(clock.clone(), spin),
         seats: Mutex::new(seats),
         posts: (0..threads).map(|_| Post::default()).collect(),
         at_work: AtomicUsize::new(0),
@@ -114,6 +134,8 @@ pub fn crew(threads: usize, to_loop: Waker, clock: Clock, spin: bool) -> (Arc<Cr
         look: None,
         inline: false,
         right: None,
+        seen: vec![Seen::default(); threads],
+        clock,
     };
     (crew, side)
 }
@@ -148,10 +170,14 @@ impl Crew {
     /// Notes what a thread is at: the given parts, one after another; none of them when it is done.
     pub fn note(&self, index: usize, parts: &[&str]) {
         let post = &self.posts[index];
-        let busy = !parts.is_empty();
-        if busy != post.busy.swap(busy, Ordering::Relaxed) {
-            let change = if busy { 1 } else { usize::MAX };
-            self.at_work.fetch_add(change, Ordering::Relaxed); // wraps to one less
+        if parts.is_empty() {
+            self.at_work.fetch_sub(1, Ordering::Relaxed);
+            if post.end() {
+                self.lane.join();
+            }
+        } else {
+            self.at_work.fetch_add(1, Ordering::Relaxed);
+            post.begin();
         }
         let mut at = post.at.lock().expect("nothing panics while it notes");
         at.clear();
@@ -174,13 +200,18 @@ impl Crew {
     pub fn has_others_at_work(&self) -> bool {
         self.at_work.load(Ordering::Relaxed) > 0
     }
+}
 
-    /// Whether a thread computes within a view. System calls: asked of a lane that does not move, not of one that does.
-    fn is_computing(&self) -> bool {
-        self.posts
-            .iter()
-            .filter(|post| post.busy.load(Ordering::Relaxed))
-            .any(|post| post.activity.get().is_some_and(Activity::is_running))
+impl Post {
+    /// The thread goes into its next view.
+    fn begin(&self) {
+        let before = self.view.load(Ordering::Relaxed);
+        self.view.store((before | 3).wrapping_add(1) | BUSY, Ordering::Relaxed);
+    }
+
+    /// It comes back. Whether it had been found slow.
+    fn end(&self) -> bool {
+        self.view.fetch_and(!(BUSY | SLOW), Ordering::Relaxed) & SLOW != 0
     }
 }
 
@@ -232,6 +263,50 @@ impl Seat {
     pub fn ring(&self) {
         self.to_loop.wake();
     }
+}
+
+/// Looks at every thread that is within a view: system calls, made where something does not move.
+fn look_at(posts: &[Post], seen: &mut [Seen], now: Instant) {
+    for (post, seen) in posts.iter().zip(seen) {
+        let view = post.view.load(Ordering::Relaxed) & !SLOW;
+        if seen.view != view {
+            *seen = Seen {
+                view,
+                since: now.nanos(),
+                ..Seen::default()
+            };
+        }
+        seen.computes = view & BUSY != 0 && post.activity.get().is_some_and(Activity::is_running);
+        seen.computed |= seen.computes;
+    }
+}
+
+impl Seen {
+    fn is_long(&self, now: Instant) -> bool {
+        now.since(Instant::from_nanos(self.since)) >= LONG
+    }
+}
+
+/// What a lane that does not move asks: whether a thread computes, and not for long. All others that are within views do
+/// not count as awake any more: whoever parks beside them is woken by the next push.
+fn computes_shortly(crew: &Crew, seen: &mut [Seen], now: Instant) -> bool {
+    look_at(&crew.posts, seen, now);
+    let mut found = false;
+    for (post, seen) in crew.posts.iter().zip(seen) {
+        if seen.view & BUSY == 0 {
+            continue;
+        }
+        if seen.computes && !seen.is_long(now) {
+            found = true;
+        } else if post
+            .view
+            .compare_exchange(seen.view, seen.view | SLOW, Ordering::Relaxed, Ordering::Relaxed)
+            .is_ok()
+        {
+            crew.lane.leave();
+        }
+    }
+    found
 }
 
 impl CrewLoop {
@@ -314,11 +389,15 @@ impl CrewLoop {
             since,
             looked: now,
         });
-        if now.since(since) >= LONG && !self.crew.lane.is_empty() {
-            return false;
+        look_at(&self.crew.posts, &mut self.seen, now);
+        let thread = usize::from(thread);
+        let computes = self.seen[thread].computes;
+        if self.crew.lane.is_empty() {
+            return computes;
         }
-        let activity = self.crew.posts[usize::from(thread)].activity.get();
-        activity.is_some_and(Activity::is_running)
+        // With another view that computes the GIL is shared already, and who waits should have a share.
+        let mut others = self.seen.iter().enumerate().filter(|(index, _)| *index != thread);
+        computes && now.since(since) < LONG && !others.any(|(_, seen)| seen.computed)
     }
 
     /// Requests that wait for a thread.
@@ -329,10 +408,16 @@ impl CrewLoop {
 
     /// Looks for a stalled lane. Returns whether to look again within [`super::lane::STALL`].
     pub fn look_for_stall(&mut self) -> bool {
+        let CrewLoop {
+            crew,
+            seen,
+            look,
+            clock,
+            ..
+        } = self;
         !self.inline
-            && self
-                .crew
+            && crew
                 .lane
-                .look_for_stall(&mut self.look, || self.crew.is_computing())
+                .look_for_stall(look, || computes_shortly(crew, seen, clock.now()))
     }
 }

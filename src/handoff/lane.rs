@@ -12,7 +12,7 @@
 //! - with all of them parked a push wakes one, the one that parked last (its caches are the warmest);
 //! - a lane that has work and from which nothing was popped for [`STALL`] is stalled: every awake thread is inside a
 //!   view. If they all wait, one more is woken. If one of them computes, more threads on the GIL would only preempt it
-//!   and each other, in turns of five milliseconds: one more is woken only when it has gone on for [`LONG`]. How old the oldest request is says less: a long queue that moves is not stalled.
+//!   and each other: one more is woken only when each has gone on for [`LONG`]. How old the oldest request is says less: a long queue that moves is not stalled.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -96,9 +96,14 @@ impl Lane {
         self.state.lock().expect("nothing panics while it holds a lane")
     }
 
-    /// A thread joins, awake.
+    /// A thread joins, awake; or is back from a view that had not seemed to end.
     pub fn join(&self) {
         self.awake.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A thread is found in a view that does not end: it looks for no request for a while.
+    pub fn leave(&self) {
+        self.awake.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// How many threads do not sleep: they look for requests or are within a view.
@@ -181,8 +186,7 @@ impl Lane {
         let (now, popped) = (self.clock.now(), self.popped.load(Ordering::Relaxed));
         match look {
             Some(before) if before.popped == popped => {
-                let stalled = now.since(before.since);
-                if stalled < STALL || (stalled < LONG && is_computing()) {
+                if now.since(before.since) < STALL || is_computing() {
                     return true;
                 }
                 let woken = self.wake_last(&mut self.lock());

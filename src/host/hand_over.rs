@@ -16,6 +16,7 @@ const TIME: Duration = Duration::from_micros(50);
 pub struct HandOver {
     clock: Clock,
     last: Instant,
+    every: Duration,
     /// More than one CPU is usable.
     several_cpus: bool,
 }
@@ -27,14 +28,24 @@ impl HandOver {
         HandOver {
             last: clock.now(),
             clock,
+            every: EVERY,
             several_cpus,
         }
+    }
+
+    /// With one CPU it is always time: for a thread that waits after a few things that it does.
+    #[must_use]
+    pub fn always_on_one_cpu(mut self) -> HandOver {
+        if !self.several_cpus {
+            self.every = Duration::ZERO;
+        }
+        self
     }
 
     /// Whether it is time again.
     #[must_use]
     pub fn is_due(&self, now: Instant) -> bool {
-        !self.several_cpus || now.since(self.last) >= EVERY
+        now.since(self.last) >= self.every
     }
 
     /// Leaves the GIL to others for a moment. With one CPU the thread that the release wakes is let in by one offer of the

@@ -65,7 +65,7 @@ impl Driver {
         let state = State {
             turns: Vec::new(),
             looked: now,
-            hand_over: HandOver::new(clock.clone(), spin),
+            hand_over: HandOver::new(clock.clone(), spin).always_on_one_cpu(),
             ready: Vec::new(),
         };
         Driver {
