@@ -73,6 +73,12 @@ impl LoopThread {
         self.waker.clone()
     }
 
+    /// Whether a handler thread other than the caller wants the GIL.
+    #[must_use]
+    pub fn has_computing(&self) -> bool {
+        self.crew.as_ref().is_some_and(CrewLoop::has_computing)
+    }
+
     /// Applies what the hosts have said, and hands it to the backend.
     pub fn let_out(&mut self) {
         self.take_frames();
