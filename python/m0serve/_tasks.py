@@ -12,8 +12,8 @@ from m0serve._report import say, show
 _T = TypeVar("_T")
 
 
-class ClientDisconnected(OSError):
-    """What ``send`` raises once the client has gone."""
+class ClientDisconnected(BrokenPipeError):
+    """What ``send`` raises once the client has gone, and WSGI's ``write`` and ``wsgi.input``."""
 
 
 async def wrap(awaitable: Awaitable[_T]) -> _T:

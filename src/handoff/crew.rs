@@ -227,6 +227,11 @@ impl Outlet for Seat {
 }
 
 impl Seat {
+    /// Whether so many frames can be pushed without a wait.
+    pub fn has_room(&mut self, frames: usize) -> bool {
+        self.frames.has_room_for(frames)
+    }
+
     /// What was said is heard now.
     pub fn flush(&self) {
         let heard = self

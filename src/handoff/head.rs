@@ -95,6 +95,8 @@ pub enum BadHead {
     Name,
     /// A value with CR, LF or NUL.
     Value,
+    /// A phrase with a character that a status line cannot carry (RFC 9112, section 4).
+    Reason,
     /// Content-Length that is no number, or two that differ.
     ContentLength,
     /// The head is larger than 1 MiB.
@@ -109,6 +111,7 @@ impl BadHead {
             BadHead::Status => "the response status must be an integer from 200 to 999",
             BadHead::Name => "a response header name is empty or has a character that is not allowed",
             BadHead::Value => "a response header value contains CR, LF or NUL",
+            BadHead::Reason => "the response status has a character that is not allowed in its phrase",
             BadHead::ContentLength => "the response's content-length is not one non-negative integer",
             BadHead::TooLarge => "the response head is larger than 1 MiB",
         }
@@ -124,6 +127,8 @@ impl BadHead {
 pub struct ResponseHead {
     /// 200..=999.
     pub status: u16,
+    /// The application's own phrase for it, where it has one. Versions after HTTP/1.1 have no place for it.
+    pub reason: Option<Box<[u8]>>,
     /// The fields, without the ones of framing: `transfer-encoding` and `connection` are the engine's (a `connection:
     /// close` from the application sets `close`).
     pub fields: Vec<u8>,
@@ -151,12 +156,28 @@ impl ResponseHead {
         }
         Ok(Self {
             status,
+            reason: None,
             fields: Vec::new(),
             content_length: None,
             close: false,
             has_date: false,
             has_server: false,
         })
+    }
+
+    /// Takes a phrase of the application's own.
+    ///
+    /// # Errors
+    /// [`BadHead::Reason`], [`BadHead::TooLarge`].
+    pub fn set_reason(&mut self, reason: &[u8]) -> Result<(), BadHead> {
+        if reason.len() > MAX_RESPONSE_FIELDS {
+            return Err(BadHead::TooLarge);
+        }
+        if !reason.iter().all(|byte| matches!(byte, b'\t' | b' '..=b'~' | 0x80..)) {
+            return Err(BadHead::Reason);
+        }
+        self.reason = Some(reason.into());
+        Ok(())
     }
 
     /// Adds a field: the name made lower-case, the value without the spaces and tabs around it, else untouched.

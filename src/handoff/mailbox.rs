@@ -1,7 +1,9 @@
 //! What the engine says about one exchange after its request, on its way to the thread that serves it (R2: one FIFO).
 //!
 //! Bounded by the exchange's windows (R7): body pieces are charged at least 64 bytes each, and so is what credit is
-//! given back for. One lock guards the queue and who waits at it, so a wait cannot miss a message (R5).
+//! given back for. One lock guards the queue and who waits at it, so a wait cannot miss a message (R5). An application may
+//! wait from several threads at once, and a message that one of them takes may be what another waits for: so all are
+//! woken, and none sleeps again before it has seen how many messages there have been.
 
 use std::collections::VecDeque;
 
@@ -22,7 +24,11 @@ pub struct Mailbox {
 #[derive(Debug, Default)]
 struct State {
     jobs: VecDeque<Job>,
-    waiting: Option<Sleeper>,
+    waiting: Vec<Sleeper>,
+    /// How many jobs were put in, ever.
+    put: u64,
+    /// Nobody waits here any more.
+    closed: bool,
 }
 
 impl Mailbox {
@@ -30,12 +36,22 @@ impl Mailbox {
         self.state.lock().expect("nothing panics while it holds a mailbox")
     }
 
-    /// Adds a job, and wakes the thread that waits.
+    /// Adds a job, and wakes who waits.
     pub fn put(&self, job: Job) {
         let mut state = self.lock();
         assert!(state.jobs.len() < CAPACITY, "a window bounds what is said (R7)");
         state.jobs.push_back(job);
-        let woken = state.waiting.take();
+        state.put += 1;
+        let woken = std::mem::take(&mut state.waiting);
+        drop(state);
+        woken.iter().for_each(Sleeper::wake);
+    }
+
+    /// The exchange is over for its thread: wakes who waits, and nobody will again.
+    pub fn close(&self) {
+        let mut state = self.lock();
+        state.closed = true;
+        let woken = std::mem::take(&mut state.waiting);
         drop(state);
         woken.iter().for_each(Sleeper::wake);
     }
@@ -45,15 +61,57 @@ impl Mailbox {
         self.lock().jobs.pop_front()
     }
 
-    /// Sleeps until there is a job. Never with the GIL held.
-    pub fn wait(&self) {
+    /// Sleeps until there have been more jobs than the caller knows of, or the mailbox is closed. Never with the GIL held.
+    pub fn wait(&self, known: u64) {
         let mut state = self.lock();
-        while state.jobs.is_empty() {
-            state.waiting = Some(Sleeper::current());
+        while state.put == known && !state.closed {
+            state.waiting.push(Sleeper::current());
             drop(state);
             Sleeper::sleep();
             state = self.lock();
         }
-        state.waiting = None;
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use m0_platform::sync::Arc;
+
+    use super::*;
+    use crate::handoff::message::ExchangeId;
+
+    fn end() -> Job {
+        Job::BodyEnd(ExchangeId {
+            index: 0,
+            generation: 0,
+        })
+    }
+
+    fn waiters(mailbox: &Arc<Mailbox>, known: u64) -> Vec<std::thread::JoinHandle<()>> {
+        let waiters = (0..3).map(|_| {
+            let mailbox = mailbox.clone();
+            m0_platform::thread::spawn("waiter", move || mailbox.wait(known)).unwrap()
+        });
+        waiters.collect()
+    }
+
+    /// One of them may take the job: the others must not sleep on.
+    #[test]
+    fn every_waiter_is_woken_by_a_job() {
+        let mailbox = Arc::new(Mailbox::default());
+        let waiters = waiters(&mailbox, 0);
+        mailbox.put(end());
+        assert!(mailbox.take().is_some());
+        waiters.into_iter().for_each(|waiter| waiter.join().unwrap());
+    }
+
+    #[test]
+    fn closing_ends_every_wait() {
+        let mailbox = Arc::new(Mailbox::default());
+        mailbox.put(end());
+        let waiters = waiters(&mailbox, 1);
+        mailbox.close();
+        waiters.into_iter().for_each(|waiter| waiter.join().unwrap());
+        mailbox.wait(1);
     }
 }

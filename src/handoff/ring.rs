@@ -98,12 +98,17 @@ impl<T> Producer<T> {
 
     /// Whether a push would succeed.
     pub fn has_room(&mut self) -> bool {
+        self.has_room_for(1)
+    }
+
+    /// Whether so many pushes would succeed.
+    pub fn has_room_for(&mut self, items: usize) -> bool {
         let capacity = self.ring.slots.len();
-        if self.tail.wrapping_sub(self.head) < capacity {
+        if self.tail.wrapping_sub(self.head) + items <= capacity {
             return true;
         }
         self.head = self.ring.head.0.load(Ordering::Acquire);
-        self.tail.wrapping_sub(self.head) < capacity
+        self.tail.wrapping_sub(self.head) + items <= capacity
     }
 }
 

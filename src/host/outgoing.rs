@@ -65,9 +65,13 @@ impl Outgoing {
         self.bodiless
     }
 
-    /// All of the body is `len` bytes: says so in the head, if the head has not left and says nothing of it.
+    /// All of the body is `len` bytes: says so in the head, if the head has not left and says nothing of it. Of HEAD an
+    /// application often gives no body at all, which says nothing about GET's.
     pub fn announce(&mut self, len: u64) {
         let Some(head) = &mut self.head else { return };
+        if self.is_head && len == 0 {
+            return;
+        }
         if head.content_length.is_none() && !matches!(head.status, 204 | 304) {
             let digits = len.to_string();
             head.push(b"content-length", digits.as_bytes())

@@ -64,7 +64,7 @@ pub fn write_head(out: &mut Vec<u8>, head: &ResponseHead, context: &ResponseCont
 
     // The status line and the fields of ours take less than 192 bytes beside the server's name.
     out.reserve(head.fields.len() + context.server.map_or(0, <[u8]>::len) + 192);
-    write_status_line(out, head.status);
+    write_status_line(out, head.status, head.reason.as_deref());
     if let (Some(date), false) = (context.date, head.has_date) {
         out.extend_from_slice(b"date: ");
         out.extend_from_slice(date);
@@ -130,7 +130,7 @@ pub fn write_refusal(
     date: Option<&[u8; 29]>,
     server: Option<&[u8]>,
 ) {
-    write_status_line(out, status);
+    write_status_line(out, status, None);
     if let Some(date) = date {
         out.extend_from_slice(b"date: ");
         out.extend_from_slice(date);
@@ -150,8 +150,8 @@ pub fn write_refusal(
     }
 }
 
-fn write_status_line(out: &mut Vec<u8>, status: u16) {
-    if let Some(line) = status_line(status) {
+fn write_status_line(out: &mut Vec<u8>, status: u16, reason: Option<&[u8]>) {
+    if let (Some(line), None) = (status_line(status), reason) {
         out.extend_from_slice(line);
         return;
     }
@@ -163,7 +163,9 @@ fn write_status_line(out: &mut Vec<u8>, status: u16) {
     ];
     out.extend_from_slice(b"HTTP/1.1 ");
     out.extend_from_slice(&digits);
-    out.extend_from_slice(b" \r\n");
+    out.push(b' ');
+    out.extend_from_slice(reason.unwrap_or_default());
+    out.extend_from_slice(b"\r\n");
 }
 
 /// The phrase that belongs to a status (RFC 9110, section 15, and the registry of status codes); empty when unknown.

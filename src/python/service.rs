@@ -193,7 +193,7 @@ impl Service {
                 };
                 *thread = Thread::Running(handle);
                 if let Some((crew, app)) = crew {
-                    self.make_wsgi_host(py, app, bound, crew, baton)?;
+                    self.make_wsgi_host(py, app, crew, baton)?;
                 }
             }
             Thread::Running(_) => return Err(PyRuntimeError::new_err("the server has been started already")),
@@ -389,14 +389,12 @@ impl Service {
         &self,
         py: Python<'_>,
         app: Py<PyAny>,
-        bound: &Bound,
         crew: Arc<Crew>,
         baton: Option<Arc<Baton<LoopThread>>>,
     ) -> PyResult<()> {
         let wrapper = py.get_type::<wsgi::FileWrapper>().into_any();
-        let path = bound.path.clone();
         let multithread = crew.size() > 1;
-        let environs = wsgi::Environs::new(py, &self.config.root_path, self.trust(), path, wrapper, multithread)?;
+        let environs = wsgi::Environs::new(py, &self.config.root_path, self.trust(), wrapper, multithread)?;
         let host = wsgi::Host::new(py, app, environs, crew.clone(), baton, self.log.clone())?;
         assert!(self.wsgi.set((host, crew)).is_ok(), "a server is started once");
         Ok(())

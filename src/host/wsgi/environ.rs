@@ -14,8 +14,6 @@ pub struct Environs {
     template: Py<PyDict>,
     script_name: String,
     trust: Trust,
-    /// The path of the UNIX socket, where that is what is listened on.
-    unix: Option<String>,
     /// Keys of fields that most requests have, by the fields' names.
     names: Vec<(&'static str, Py<PyString>)>,
 }
@@ -53,7 +51,6 @@ impl Environs {
         py: Python<'_>,
         script_name: &str,
         trust: Trust,
-        unix: Option<String>,
         file_wrapper: Bound<'_, PyAny>,
         multithread: bool,
     ) -> PyResult<Self> {
@@ -82,7 +79,6 @@ impl Environs {
         Ok(Environs {
             script_name: script_name.to_owned(),
             trust,
-            unix,
             names: names.collect(),
             template: template.unbind(),
         })
@@ -123,15 +119,16 @@ impl Environs {
     }
 
     fn set_addresses(&self, py: Python<'_>, environ: &Bound<'_, PyDict>, request: &Request) -> PyResult<()> {
-        match (request.local, &self.unix) {
-            (Some(local), _) => {
-                environ.set_item(intern!(py, "SERVER_NAME"), host(local))?;
-                environ.set_item(intern!(py, "SERVER_PORT"), local.port().to_string())?;
-            }
-            (None, Some(path)) => environ.set_item(intern!(py, "SERVER_NAME"), path)?,
-            (None, None) => {}
-        }
         let forwarded = self.trust.look(&request.head, request.peer.map(|peer| peer.ip()));
+        let (name, port) = match request.local {
+            Some(local) => (host(local), local.port().to_string()),
+            None => {
+                let is_https = forwarded.scheme.as_ref().is_some_and(|scheme| *scheme == "https");
+                named(&request.head, if is_https { "443" } else { "80" })
+            }
+        };
+        environ.set_item(intern!(py, "SERVER_NAME"), name)?;
+        environ.set_item(intern!(py, "SERVER_PORT"), port)?;
         match (forwarded.client, request.peer) {
             (Some(client), _) => environ.set_item(intern!(py, "REMOTE_ADDR"), client)?,
             (None, Some(peer)) => {
@@ -182,6 +179,18 @@ fn intern_key<'py>(py: Python<'py>, key: &str) -> Bound<'py, PyString> {
 
 fn host(address: SocketAddr) -> String {
     address.ip().to_string()
+}
+
+/// Name and port as the client has them, where a UNIX socket has none: PEP 3333 wants both, and neither empty.
+fn named(head: &RequestHead, default: &str) -> (String, String) {
+    let host = head.iter().find(|(name, _)| *name == b"host");
+    let host = String::from_utf8_lossy(host.map_or(b"", |(_, value)| value));
+    let (name, port) = match host.rsplit_once(':') {
+        Some((name, port)) if !port.ends_with(']') => (name, port),
+        _ => (&*host, ""),
+    };
+    let or = |text: &str, other: &str| if text.is_empty() { other } else { text }.to_owned();
+    (or(name, "localhost"), or(port, default))
 }
 
 /// The key of a field. None for a name with `_`, which would stand for the one with `-` in its place, and for `Proxy`,

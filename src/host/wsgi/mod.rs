@@ -5,6 +5,7 @@
 //! their end on the thread that popped the request. A request is popped with the GIL held, so that it is never in the
 //! hands of a thread that still waits for it while others serve on.
 
+mod context;
 mod environ;
 mod input;
 mod response;
@@ -15,7 +16,7 @@ use std::time::Duration;
 use m0_platform::Clock;
 use m0_platform::sync::{Arc, Mutex};
 use m0_platform::thread::usable_cpus;
-use pyo3::exceptions::{PyAssertionError, PyOSError};
+use pyo3::exceptions::PyAssertionError;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
@@ -48,6 +49,8 @@ pub struct Host {
     log: Logger,
     /// `m0serve._tasks.report`, which prints an application's traceback.
     report: Py<PyAny>,
+    /// `m0serve._tasks.is_farewell`.
+    is_farewell: Py<PyAny>,
 }
 
 impl Host {
@@ -63,6 +66,7 @@ impl Host {
         baton: Option<Arc<Baton<LoopThread>>>,
         log: Logger,
     ) -> PyResult<Self> {
+        let helpers = py.import("m0serve._tasks")?;
         Ok(Host {
             app,
             environs,
@@ -70,7 +74,8 @@ impl Host {
             baton,
             clock: Clock::new(),
             log,
-            report: py.import("m0serve._tasks")?.getattr("report")?.unbind(),
+            report: helpers.getattr("report")?.unbind(),
+            is_farewell: helpers.getattr("is_farewell")?.unbind(),
         })
     }
 
@@ -183,18 +188,15 @@ impl Host {
         let text = |span| String::from_utf8_lossy(head.get(span));
         self.crew.note(index, &[&text(head.method), " ", &text(head.path)]);
         let view = Arc::new(Mutex::new(View::new(&mut request, mailbox, seat)));
-        let seat = match self.respond(py, &view, &request) {
-            Ok(()) => view::complete(&view),
-            Err(error) => {
-                let seat = view::abort(&view);
-                if !(lock(&view).is_gone() && error.is_instance_of::<PyOSError>(py)) {
-                    self.failed(py, &error, &request);
-                }
-                seat
+        let result = context::of_its_own(py, || self.respond(py, &view, &request));
+        if let Err(error) = result {
+            view::end(py, &view, false);
+            if !self.is_farewell(py, &error) {
+                self.failed(py, &error, &request);
             }
-        };
+        }
         self.crew.note(index, &[]);
-        seat.expect("only the view's own thread takes its seat back")
+        view::release(&view).expect("only the view's own thread takes its seat back")
     }
 
     /// Calls the application and sends what it returns.
@@ -204,14 +206,15 @@ impl Host {
         let start = Bound::new(py, StartResponse { view: view.clone() })?;
         let body = self.app.bind(py).call1((environ, start))?;
         let sent = send_body(view, &body);
-        // Whatever happened: an iterable with a `close` is closed, once.
-        let closed = match body.getattr_opt(intern!(py, "close"))? {
+        view::end(py, view, sent.is_ok());
+        // Whatever happened: an iterable with a `close` is closed, once. The client does not wait for it.
+        let closed = body.getattr_opt(intern!(py, "close")).and_then(|close| match close {
             Some(close) => {
-                lock(view).flush(); // what it does may take its time
+                lock(view).flush();
                 close.call0().map(drop)
             }
             None => Ok(()),
-        };
+        });
         match (sent, closed) {
             (Err(error), Err(later)) => {
                 later.set_context(py, Some(error)); // as a `finally` that raises
@@ -219,6 +222,12 @@ impl Host {
             }
             (sent, closed) => sent.and(closed),
         }
+    }
+
+    /// Whether an application only passed on that it was told its client has gone.
+    fn is_farewell(&self, py: Python<'_>, error: &PyErr) -> bool {
+        let answer = self.is_farewell.bind(py).call1((error.value(py),));
+        answer.and_then(|answer| answer.is_truthy()).unwrap_or(false)
     }
 
     fn failed(&self, py: Python<'_>, error: &PyErr, request: &Request) {
@@ -244,7 +253,7 @@ fn send_body(view: &Shared, body: &Bound<'_, PyAny>) -> PyResult<()> {
             outgoing.announce(len);
             outgoing.remaining().map_or(len, |remaining| remaining.min(len))
         };
-        return view::send_file(view, file, offset, len);
+        return view::send_file(py, view, file, offset, len);
     }
     if let Some(block) = only_block(body)? {
         let block = block_of(&block)?;
@@ -258,6 +267,9 @@ fn send_body(view: &Shared, body: &Bound<'_, PyAny>) -> PyResult<()> {
         if !block.as_bytes().is_empty() {
             started(view)?;
             view::send(py, view, block.as_bytes(), false)?;
+            if lock(view).outgoing().is_bodiless() {
+                return Ok(()); // nobody will see the rest, which may have no end
+            }
         }
     }
     started(view)?;

@@ -7,8 +7,9 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString, PyTuple};
 
-use super::view::{Shared, lock, send};
+use super::view::{Shared, lock, over, send};
 use crate::handoff::{BadHead, ResponseHead};
+use crate::http1::reason_phrase;
 
 /// `start_response`, and the `write` that it returns.
 #[pyclass(frozen, module = "m0serve._native")]
@@ -28,10 +29,13 @@ impl StartResponse {
     ) -> PyResult<Bound<'py, PyAny>> {
         let py = slf.py();
         let view = &slf.get().view;
-        let (started, left) = {
+        let (started, left, ended) = {
             let state = lock(view);
-            (state.is_started(), state.is_head_sent())
+            (state.is_started(), state.is_head_sent(), state.is_ended())
         };
+        if ended {
+            return Err(over());
+        }
         match exc_info.filter(|info| !info.is_none()) {
             Some(info) if left => return Err(raised(info)?),
             None if started => {
@@ -48,9 +52,6 @@ impl StartResponse {
     /// Sends a block of the body at once.
     fn write(&self, data: &Bound<'_, PyAny>) -> PyResult<()> {
         let block = block_of(data)?;
-        if block.as_bytes().is_empty() {
-            return Ok(());
-        }
         send(data.py(), &self.view, block.as_bytes(), false)
     }
 }
@@ -67,7 +68,7 @@ fn head_of(status: &Bound<'_, PyAny>, headers: &Bound<'_, PyAny>) -> PyResult<Re
         .cast::<PyString>()
         .map_err(|_| PyTypeError::new_err("the status must be a string such as \"200 OK\""))?;
     let text = status.to_str()?;
-    let (code, _) = text.split_once(' ').unwrap_or((text, ""));
+    let (code, reason) = text.split_once(' ').unwrap_or((text, ""));
     let code: u16 = code
         .parse()
         .ok()
@@ -75,30 +76,45 @@ fn head_of(status: &Bound<'_, PyAny>, headers: &Bound<'_, PyAny>) -> PyResult<Re
         .ok_or_else(|| PyValueError::new_err(format!("the status must begin with three digits: {text:?}")))?;
     let bad = |bad: BadHead| PyValueError::new_err(bad.message());
     let mut head = ResponseHead::new(code).map_err(bad)?;
+    if !reason.is_empty() && reason != reason_phrase(code) {
+        head.set_reason(&bytes_of(reason)?).map_err(bad)?;
+    }
     for pair in headers.try_iter()? {
         let pair = pair?;
-        let pair = pair
-            .cast::<PyTuple>()
-            .map_err(|_| PyTypeError::new_err("a response header must be a tuple of two strings"))?;
-        let (name, value): (Bound<'_, PyAny>, Bound<'_, PyAny>) = pair.extract()?;
+        let (name, value) = pair_of(&pair)?;
         head.push(&latin1(&name)?, &latin1(&value)?).map_err(bad)?;
     }
     Ok(head)
 }
 
-/// A string's characters as bytes, which PEP 3333 says they stand for.
+/// A header: a tuple, or what else has two members.
+fn pair_of<'py>(pair: &Bound<'py, PyAny>) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyAny>)> {
+    if let Ok(tuple) = pair.cast::<PyTuple>() {
+        return tuple.extract();
+    }
+    let members: Vec<Bound<'py, PyAny>> = pair.extract()?;
+    let [name, value] = &members[..] else {
+        return Err(PyValueError::new_err("a response header is a name and a value"));
+    };
+    Ok((name.clone(), value.clone()))
+}
+
 fn latin1<'a>(text: &'a Bound<'_, PyAny>) -> PyResult<std::borrow::Cow<'a, [u8]>> {
     let text = text
         .cast::<PyString>()
         .map_err(|_| PyTypeError::new_err("response header names and values must be strings"))?;
-    let text = text.to_str()?;
+    bytes_of(text.to_str()?)
+}
+
+/// A string's characters as bytes, which PEP 3333 says they stand for.
+fn bytes_of(text: &str) -> PyResult<std::borrow::Cow<'_, [u8]>> {
     if text.is_ascii() {
         return Ok(text.as_bytes().into());
     }
     let bytes: Result<Vec<u8>, _> = text.chars().map(|char| u8::try_from(u32::from(char))).collect();
     bytes
         .map(Into::into)
-        .map_err(|_| PyValueError::new_err("a response header has a character outside latin-1"))
+        .map_err(|_| PyValueError::new_err("a response's status or header has a character outside latin-1"))
 }
 
 /// A block of a body, which must be bytes.
@@ -147,8 +163,14 @@ impl FileWrapper {
 impl FileWrapper {
     /// The rest of the file, when it is a regular one: a descriptor of our own, where it stands, and how many bytes
     /// follow. The file object must stand where its descriptor does: a buffered one tells.
+    ///
+    /// Only of those whose `read` gives what is in the file: `gzip`'s has a descriptor as well, and so does one that decodes
+    /// to text, which is no body.
     pub fn regular(&self, py: Python<'_>) -> Option<(OwnedFd, u64, u64)> {
         let file = self.file.bind(py);
+        if !is_plain(file).unwrap_or(false) {
+            return None;
+        }
         let number: i32 = file.call_method0(intern!(py, "fileno")).ok()?.extract().ok()?;
         let offset: u64 = file.call_method0(intern!(py, "tell")).ok()?.extract().ok()?;
         if number < 0 {
@@ -163,5 +185,27 @@ impl FileWrapper {
         }
         let len = metadata.len().checked_sub(offset)?;
         Some((opened.into(), offset, len))
+    }
+}
+
+/// Whether a file object reads from a file of `io` as that does: it is one, or its `read` is one's own, which is how the
+/// wrappers of `tempfile` and of Django pass it on.
+fn is_plain(file: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let py = file.py();
+    let io = py.import(intern!(py, "io"))?;
+    let of_io = |object: &Bound<'_, PyAny>| -> PyResult<bool> {
+        let class = object.get_type();
+        Ok(class.is(&io.getattr(intern!(py, "BufferedReader"))?)
+            || class.is(&io.getattr(intern!(py, "FileIO"))?)
+            || class.is(&io.getattr(intern!(py, "BufferedRandom"))?))
+    };
+    if of_io(file)? {
+        return Ok(true);
+    }
+    let read = file.getattr(intern!(py, "read"))?;
+    let read = read.getattr_opt(intern!(py, "__wrapped__"))?.unwrap_or(read);
+    match read.getattr_opt(intern!(py, "__self__"))? {
+        Some(owner) => of_io(&owner),
+        None => Ok(false),
     }
 }

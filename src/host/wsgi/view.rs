@@ -6,12 +6,17 @@
 //! thread with `Released` as the last frame) and R7 (windows in both directions).
 
 use m0_platform::sync::{Arc, Mutex, MutexGuard};
-use pyo3::exceptions::{PyBrokenPipeError, PyOSError, PyRuntimeError};
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::intern;
 use pyo3::prelude::*;
 
 use crate::handoff::{Frame, Job, Mailbox, Outlet, Request, ResponseHead, Seat, Why};
 use crate::host::incoming::Incoming;
 use crate::host::outgoing::{Misuse, Outgoing, PIECE};
+
+/// At most so many frames are said between two looks for room: a head, the pieces of a window, room for the body, an
+/// end and `Released`.
+const FRAMES: usize = 16;
 
 /// A view as its objects share it.
 pub type Shared = Arc<Mutex<View>>;
@@ -24,8 +29,12 @@ pub struct View {
     incoming: Incoming,
     outgoing: Outgoing,
     id: crate::handoff::ExchangeId,
+    /// Jobs taken from the mailbox.
+    heard: u64,
     /// `start_response` has been called.
     started: bool,
+    /// The response is complete, or given up.
+    ended: bool,
     /// The connection is gone.
     gone: bool,
 }
@@ -44,7 +53,9 @@ impl View {
             incoming: Incoming::new(request),
             outgoing: Outgoing::new(request.id, request.head.is_head()),
             id: request.id,
+            heard: 0,
             started: false,
+            ended: false,
             gone: false,
         }
     }
@@ -52,6 +63,7 @@ impl View {
     /// Takes in what the engine has said.
     fn absorb(&mut self) {
         while let Some(job) = self.mailbox.take() {
+            self.heard += 1;
             match job {
                 Job::Body(_, bytes) => self.incoming.push(bytes),
                 Job::BodyEnd(_) => self.incoming.finish(),
@@ -73,14 +85,14 @@ impl View {
         self.started
     }
 
+    /// Whether the response is complete or given up.
+    pub fn is_ended(&self) -> bool {
+        self.ended
+    }
+
     /// Whether the response's head has left.
     pub fn is_head_sent(&self) -> bool {
         self.outgoing.is_head_sent()
-    }
-
-    /// Whether the client is known to be gone.
-    pub fn is_gone(&self) -> bool {
-        self.gone
     }
 
     /// The response, as it is being composed.
@@ -100,19 +112,10 @@ impl View {
             seat.flush();
         }
     }
-
-    /// The view is over, well or not: the seat goes back.
-    fn finish(&mut self, end: Frame) -> Option<Seat> {
-        let mut seat = self.seat.take()?;
-        seat.push(end);
-        seat.push(Frame::Released(self.id));
-        self.incoming.clear();
-        Some(seat)
-    }
 }
 
-/// Sleeps, without the GIL, until the engine has said something to the view.
-fn wait(py: Python<'_>, view: &Shared) {
+/// Sleeps, without the GIL, until the engine has said more to the view than the `heard` jobs that the caller knows of.
+fn wait(py: Python<'_>, view: &Shared, heard: u64) {
     let mailbox = {
         let mut state = lock(view);
         if let Some(seat) = &mut state.seat {
@@ -120,20 +123,53 @@ fn wait(py: Python<'_>, view: &Shared) {
         }
         state.mailbox.clone()
     };
-    py.detach(|| mailbox.wait());
+    py.detach(|| mailbox.wait(heard));
 }
 
-fn over() -> PyErr {
+/// Waits, without the GIL, until the thread can say [`FRAMES`]: whoever runs the loop may need the GIL before it can take
+/// what is there already.
+fn make_room(py: Python<'_>, view: &Shared) {
+    let has_room = || {
+        let mut state = lock(view);
+        let Some(seat) = &mut state.seat else { return true };
+        seat.has_room(FRAMES) || {
+            seat.flush();
+            seat.has_room(FRAMES)
+        }
+    };
+    if !has_room() {
+        py.detach(|| {
+            while !has_room() {
+                m0_platform::thread::yield_now();
+            }
+        });
+    }
+}
+
+/// The error for what is said when the response has ended.
+pub fn over() -> PyErr {
     PyRuntimeError::new_err("the request is over")
+}
+
+/// The error that says that the client has gone, which nobody has to report.
+fn gone(py: Python<'_>, text: &str) -> PyErr {
+    let class = py
+        .import(intern!(py, "m0serve._tasks"))
+        .and_then(|tasks| tasks.getattr(intern!(py, "ClientDisconnected")));
+    match class.and_then(|class| class.call1((text,))) {
+        Ok(error) => PyErr::from_value(error),
+        Err(error) => error,
+    }
 }
 
 /// The next bytes of the body, at most `most` and at most up to and with `stop`; none at its end.
 ///
 /// # Errors
-/// OSError when the client left before its body was complete, RuntimeError when the view is over.
+/// ClientDisconnected when the client left before its body was complete, RuntimeError when the request is over.
 pub fn receive(py: Python<'_>, view: &Shared, most: usize, stop: Option<u8>) -> PyResult<Option<bytes::Bytes>> {
+    make_room(py, view);
     loop {
-        {
+        let heard = {
             let mut state = lock(view);
             if state.incoming.is_empty() {
                 state.absorb();
@@ -154,41 +190,45 @@ pub fn receive(py: Python<'_>, view: &Shared, most: usize, stop: Option<u8>) -> 
                 return Ok(None);
             }
             if state.incoming.is_over() {
-                return Err(PyOSError::new_err(
-                    "the client left before its request's body was complete",
-                ));
+                return Err(gone(py, "the client left before its request's body was complete"));
+            }
+            if state.ended {
+                return Err(over()); // the rest of the body is thrown away
             }
             state.incoming.ask(seat);
-        }
-        wait(py, view);
+            state.heard
+        };
+        wait(py, view, heard);
     }
 }
 
-/// Sends a block of the body, with the head before it if that has not left; it leaves at once. Waits while the window
-/// is full.
+/// Sends a block of the body, with the head before it if that has not left; it leaves at once, but for the last, which
+/// leaves with the end. Waits while the window is full.
 ///
 /// # Errors
-/// BrokenPipeError when the client is gone, RuntimeError when the view is over or the block does not fit the length.
+/// ClientDisconnected when the client is gone, RuntimeError when the response is over or the block does not fit its
+/// length.
 pub fn send(py: Python<'_>, view: &Shared, block: &[u8], last: bool) -> PyResult<()> {
+    make_room(py, view);
     {
         let mut state = lock(view);
-        let len = block.len() as u64;
-        state.outgoing.account(len, last).map_err(misused)?;
         let state = &mut *state;
-        state.outgoing.push_head(state.seat.as_mut().ok_or_else(over)?);
+        let seat = state.seat.as_mut().filter(|_| !state.ended).ok_or_else(over)?;
+        state.outgoing.account(block.len() as u64, last).map_err(misused)?;
+        state.outgoing.push_head(seat);
     }
     let mut rest = block;
     loop {
-        {
+        let heard = {
             let mut state = lock(view);
             if !state.outgoing.has_window() {
                 state.absorb();
             }
             if state.gone {
-                return Err(PyBrokenPipeError::new_err("the client has disconnected"));
+                return Err(gone(py, "the client has disconnected"));
             }
             let state = &mut *state;
-            let seat = state.seat.as_mut().ok_or_else(over)?;
+            let seat = state.seat.as_mut().filter(|_| !state.ended).ok_or_else(over)?;
             while !rest.is_empty() && state.outgoing.has_window() {
                 let (piece, after) = rest.split_at(rest.len().min(PIECE));
                 state.outgoing.push_piece(piece, seat);
@@ -200,8 +240,10 @@ pub fn send(py: Python<'_>, view: &Shared, block: &[u8], last: bool) -> PyResult
                 }
                 return Ok(());
             }
-        }
-        wait(py, view);
+            state.heard
+        };
+        wait(py, view, heard);
+        make_room(py, view);
     }
 }
 
@@ -216,7 +258,8 @@ fn misused(misuse: Misuse) -> PyErr {
 ///
 /// # Errors
 /// As of [`send`].
-pub fn send_file(view: &Shared, file: std::os::fd::OwnedFd, offset: u64, len: u64) -> PyResult<()> {
+pub fn send_file(py: Python<'_>, view: &Shared, file: std::os::fd::OwnedFd, offset: u64, len: u64) -> PyResult<()> {
+    make_room(py, view);
     let mut state = lock(view);
     state.outgoing.account(len, true).map_err(misused)?;
     let state = &mut *state;
@@ -226,16 +269,29 @@ pub fn send_file(view: &Shared, file: std::os::fd::OwnedFd, offset: u64, len: u6
     Ok(())
 }
 
-/// The response is complete. Gives the seat back; none when the view was over already.
-pub fn complete(view: &Shared) -> Option<Seat> {
+/// The response is complete; or cannot be completed, which is a 500 when nothing of it has left, and else closes its
+/// connection. The view may go on: nothing it says is heard any more.
+pub fn end(py: Python<'_>, view: &Shared, complete: bool) {
+    make_room(py, view);
     let mut state = lock(view);
-    let id = state.id;
-    state.finish(Frame::End(id))
+    let state = &mut *state;
+    let Some(seat) = state.seat.as_mut().filter(|_| !state.ended) else {
+        return;
+    };
+    state.ended = true;
+    seat.push(if complete {
+        Frame::End(state.id)
+    } else {
+        Frame::Abort(state.id, Why::HostError)
+    });
 }
 
-/// The response cannot be completed: a 500 when nothing of it has left, else its connection closes.
-pub fn abort(view: &Shared) -> Option<Seat> {
+/// The view is over, well or not: gives the seat back. None when it was over already.
+pub fn release(view: &Shared) -> Option<Seat> {
     let mut state = lock(view);
-    let id = state.id;
-    state.finish(Frame::Abort(id, Why::HostError))
+    let mut seat = state.seat.take()?;
+    seat.push(Frame::Released(state.id));
+    state.incoming.clear();
+    state.mailbox.close();
+    Some(seat)
 }
