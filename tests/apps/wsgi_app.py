@@ -1,4 +1,4 @@
-"""A WSGI application whose paths do what the tests ask for. `app` has the validator of wsgiref around it, `plain` not."""
+"""A WSGI application whose paths do what the tests ask for. `app` has wsgiref's validator around it, `plain` not."""
 
 from __future__ import annotations
 
