@@ -12,7 +12,7 @@ import pytest
 
 from harness.client import Client, WireError, request
 from harness.server import Server, Servers
-from harness.waiting import until
+from harness.waiting import settled, until
 
 pytestmark = pytest.mark.wsgi
 
@@ -358,3 +358,15 @@ def test_signals_are_handled_while_every_view_waits(start: Start, key: str) -> N
     assert noted_at_once == 0
     for client in clients:
         client.close()
+
+
+@pytest.mark.behaviour(35)
+def test_an_idle_server_sleeps_after_its_views(start: Start) -> None:
+    server = start("wsgi_app:plain", validated=False)
+    with server.connect() as client:
+        for _ in range(20):
+            assert client.get("/hello").body == b"hello"
+        settled(server.switches, quiet=0.15, seconds=3.0)  # the sentinel goes to sleep
+        before = server.switches()
+        time.sleep(2.0)  # this is the measurement
+        assert server.switches() - before <= 10
