@@ -5,6 +5,7 @@
 //! machine, interpreter or version cannot run. R7: every limit and time-out has a bounded value here.
 
 mod cli;
+mod mount;
 mod trust;
 mod values;
 
@@ -13,6 +14,7 @@ use std::time::Duration;
 
 use serde::{Serialize, Serializer};
 
+pub use mount::Mount;
 pub use trust::Trusted;
 pub use values::{BackendChoice, Interface, Lifespan, LogLevel, LoopChoice, Model};
 
@@ -117,8 +119,10 @@ pub enum Place {
 #[derive(Clone, Debug, Serialize)]
 #[allow(clippy::struct_excessive_bools)]
 pub struct Config {
-    /// `MODULE[:ATTR]`; `None` is the demo application.
+    /// `MODULE[:ATTR]`; `None` is the demo application, unless there are mounts.
     pub app: Option<String>,
+    /// Further applications; see [`Config::mounts`] for all of them.
+    pub mount: Vec<Mount>,
     /// Address or host name to listen on.
     pub host: String,
     /// Port to listen on; 0 takes any free one.
@@ -207,15 +211,19 @@ impl Config {
     /// # Errors
     /// As [`Config::parse`].
     pub fn parse_with(argv: &[String], lookup: &dyn Fn(&str) -> Option<String>) -> Result<Config, Exit> {
-        cli::parse(argv, lookup).map(Config::from)
+        Config::from(cli::parse(argv, lookup)?).check_mounts()
     }
 
-    /// The options of Python's `m0serve.run`: names with underscores, otherwise as on the command line.
+    /// The options of Python's `m0serve.run`: names with underscores, otherwise as on the command line. `mounts` are
+    /// prefixes, each with an import string, or none for an object that Python holds.
     ///
     /// # Errors
     /// A usage error (2).
-    pub fn from_options(options: &[(String, OptionValue)]) -> Result<Config, Exit> {
-        Config::from_options_with(options, &|name| std::env::var(name).ok())
+    pub fn from_options(
+        options: &[(String, OptionValue)],
+        mounts: &[(String, Option<String>)],
+    ) -> Result<Config, Exit> {
+        Config::from_options_with(options, mounts, &|name| std::env::var(name).ok())
     }
 
     /// [`Config::from_options`] over an environment of the caller's.
@@ -224,13 +232,29 @@ impl Config {
     /// As [`Config::from_options`].
     pub fn from_options_with(
         options: &[(String, OptionValue)],
+        mounts: &[(String, Option<String>)],
         lookup: &dyn Fn(&str) -> Option<String>,
     ) -> Result<Config, Exit> {
         let mut argv = Vec::new();
         for (name, value) in options {
             argv.extend(cli::argument(name, value)?);
         }
-        Config::parse_with(&argv, lookup)
+        if mounts.is_empty() {
+            return Config::parse_with(&argv, lookup);
+        }
+        let given = mounts.iter().map(|(prefix, app)| {
+            let mount = Mount::new(prefix, app.as_deref());
+            mount.map_err(|how| Exit::usage(format!("mounts: '{prefix}' does not fit; {how}")))
+        });
+        let given = given.collect::<Result<Vec<Mount>, Exit>>()?;
+        let has_root = given.iter().any(|mount| mount.prefix.is_empty());
+        // Keywords beat variables.
+        let lookup = |name: &str| match name {
+            "M0_MOUNT" => None,
+            "M0_APP" if has_root => None,
+            name => lookup(name),
+        };
+        Config::parse_with(&argv, &lookup)?.with_mounts(given)
     }
 
     /// Where to listen.
@@ -297,6 +321,7 @@ impl From<cli::Parsed> for Config {
         let limit = |number: u64| (number > 0).then_some(number);
         Config {
             app: cli.app,
+            mount: cli.mount,
             host: cli.host,
             port: cli.port,
             uds: cli.uds,

@@ -13,13 +13,13 @@ use m0_platform::{Choice, Kind, Options, available, open};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use crate::config::{BackendChoice, Config, Exit, Interface, Source};
+use crate::config::{BackendChoice, Config, Exit, Interface, Model, Source};
 
 /// What only the Python side knows.
 #[derive(Clone, Debug, Default)]
 pub struct Facts {
-    /// The interface of the application, where it could be found out.
-    pub interface: Option<String>,
+    /// The interface of each application, where it could be found out, in the order of [`Config::mounts`].
+    pub interfaces: Vec<Option<String>>,
     /// The asyncio loop that would run.
     pub event_loop: Option<String>,
     /// Such as `CPython 3.13.0`.
@@ -79,13 +79,13 @@ pub fn choice(backend: BackendChoice) -> Choice {
 /// Looks everything up.
 #[must_use]
 pub fn report(config: &Config, facts: Facts) -> Report {
-    let interface = match facts.interface.as_deref() {
-        Some("wsgi") => Interface::Wsgi,
-        Some(_) => Interface::Asgi,
-        None => config.interface,
-    };
-    let model = config.model_for(interface);
-    let backend = config.backend_for(interface, *model.as_ref().unwrap_or(&config.model));
+    let mounts = config.mounts();
+    let named = (0..mounts.len()).map(|at| facts.interfaces.get(at).and_then(Option::as_deref));
+    let named: Vec<Option<&str>> = named.collect();
+    let interfaces: Vec<Interface> = named.iter().map(|name| interface(*name, config)).collect();
+    let process = Config::interface_of(&interfaces);
+    let model = config.model_for(process);
+    let backend = config.backend_for(process, *model.as_ref().unwrap_or(&config.model));
     let opened = open(choice(backend), &Options::default()).map(|(_, resolved)| resolved);
     let (backend, reason) = match &opened {
         Ok(resolved) => (Some(resolved.kind.name()), resolved.reason.clone()),
@@ -103,7 +103,25 @@ pub fn report(config: &Config, facts: Facts) -> Report {
         message: "the server would start".to_owned(),
         to_stdout: false,
     };
-    let threads = (interface == Interface::Wsgi).then(|| config.handler_threads(online_cpus()));
+    let applications = interfaces.iter().filter(|one| **one == Interface::Wsgi).count();
+    let threads = (applications > 0).then(|| config.crew_size(online_cpus(), applications));
+    let shown = named
+        .iter()
+        .zip(&mounts)
+        .zip(&interfaces)
+        .map(|((name, mount), interface)| {
+            let why = why(config, *interface, process, reason.as_deref());
+            json!({
+                "prefix": mount.shown(),
+                "app": mount.app,
+                "interface": name,
+                "model": model.as_ref().ok().map(|model| Config::name_of(*model)),
+                "backend": backend,
+                "threads": if *interface == Interface::Wsgi { config.handler_threads(online_cpus()) } else { 1 },
+                "why": why,
+            })
+        });
+    let shown: Vec<Value> = shown.collect();
     let refused = model.clone().err();
     let exit = refused.or(facts.refusal).or(platform).unwrap_or(served);
     let backends = available()
@@ -118,8 +136,9 @@ pub fn report(config: &Config, facts: Facts) -> Report {
             "reason": reason,
             "model": model.ok().map(Config::name_of),
             "threads": threads,
-            "interface": facts.interface,
+            "interface": interface_name(&named),
             "loop": facts.event_loop,
+            "mounts": shown,
         }),
         backends: backends.collect(),
         usable_cpus: m0_platform::thread::usable_cpus(),
@@ -127,6 +146,65 @@ pub fn report(config: &Config, facts: Facts) -> Report {
         options: options(config),
         exit,
     }
+}
+
+fn interface(name: Option<&str>, config: &Config) -> Interface {
+    match name {
+        Some("wsgi") => Interface::Wsgi,
+        Some(_) => Interface::Asgi,
+        None => config.interface,
+    }
+}
+
+/// The one interface of all applications; nothing where it is not known.
+#[must_use]
+pub fn interface_name(names: &[Option<&str>]) -> Option<String> {
+    let first = names.first().copied().flatten()?;
+    let all_alike = names.iter().all(|name| *name == Some(first));
+    let name = if all_alike { first } else { "mixed" };
+    names.iter().all(Option::is_some).then(|| name.to_owned())
+}
+
+/// Why an application is served as it is.
+fn why(config: &Config, interface: Interface, process: Interface, backend: Option<&str>) -> Value {
+    let given = |name: &str| {
+        let source = config.sources.iter().find(|(known, _)| *known == name);
+        match source.map(|(_, source)| *source) {
+            Some(Source::Flag) => Some(format!("--{}", name.replace('_', "-"))),
+            Some(Source::Variable) => Some(format!("M0_{}", name.to_uppercase())),
+            Some(Source::Default) | None => None,
+        }
+    };
+    let is_wsgi = interface == Interface::Wsgi;
+    let chosen = given("model").unwrap_or_else(|| "the default".to_owned());
+    let model = match (is_wsgi, process) {
+        (false, _) => chosen,
+        (true, Interface::Wsgi) => format!("{chosen} where every application is WSGI"),
+        (true, _) if config.model == Model::Inverted => {
+            format!(
+                "{chosen}; beside ASGI applications its threads do not run the loop, since asyncio cannot change threads"
+            )
+        }
+        (true, _) => chosen,
+    };
+    let readiness = process == Interface::Wsgi && config.model_for(process) == Ok(Model::Inverted);
+    let backend = match (backend, given("backend")) {
+        (Some(reason), _) => reason.to_owned(),
+        (None, Some(flag)) => flag,
+        (None, None) if readiness => "a loop that changes threads needs a backend of readiness".to_owned(),
+        (None, None) => "the best that this machine allows".to_owned(),
+    };
+    let threads = match (is_wsgi, given("blocking_threads")) {
+        (false, _) => "coroutines run on the thread of the event loop".to_owned(),
+        (true, Some(flag)) => flag,
+        (true, None) => format!("four for each of {} CPUs, at most eight", online_cpus()),
+    };
+    json!({
+        "interface": given("interface").unwrap_or_else(|| "found out from the object".to_owned()),
+        "model": model,
+        "backend": backend,
+        "threads": threads,
+    })
 }
 
 /// `{"port": {"value": 8000, "source": "default"}, ...}`.
@@ -166,7 +244,7 @@ mod tests {
     #[test]
     fn says_what_would_run_and_where_each_value_came_from() {
         let facts = Facts {
-            interface: Some("asgi".to_owned()),
+            interfaces: vec![Some("asgi".to_owned())],
             ..Facts::default()
         };
         let (report, code) = json("--doctor --port 7000", facts);
@@ -193,6 +271,46 @@ mod tests {
             backends
                 .iter()
                 .all(|backend| backend["usable"] != backend["reason"].is_string())
+        );
+    }
+
+    #[test]
+    fn says_of_each_mount_how_it_is_served_and_why() {
+        let mixed = || Facts {
+            interfaces: vec![Some("wsgi".to_owned()), Some("asgi".to_owned())],
+            ..Facts::default()
+        };
+        let (report, code) = json("d:a --mount /api=f:a --blocking-threads 3", mixed());
+        let resolved = &report["resolved"];
+        assert_eq!(
+            (code, &resolved["interface"], &resolved["threads"]),
+            (0, &json!("mixed"), &json!(3))
+        );
+        let [site, api] = &resolved["mounts"].as_array().unwrap()[..] else {
+            panic!("{resolved}");
+        };
+        assert_eq!((&site["prefix"], &site["app"]), (&json!("/"), &json!("d:a")));
+        assert_eq!(
+            (&site["interface"], &site["model"]),
+            (&json!("wsgi"), &json!("inverted"))
+        );
+        assert_eq!(
+            (&site["threads"], &site["why"]["threads"]),
+            (&json!(3), &json!("--blocking-threads"))
+        );
+        assert!(site["why"]["model"].as_str().unwrap().contains("asyncio"));
+        assert_eq!((&api["prefix"], &api["threads"]), (&json!("/api"), &json!(1)));
+        assert_eq!(api["why"]["model"], json!("the default"));
+        assert_eq!(api["backend"], resolved["backend"]);
+        assert_eq!(
+            report["options"]["mount"]["value"],
+            json!([{ "prefix": "/api", "app": "f:a" }])
+        );
+        let (report, _) = json("d:a --mount /api=f:a --model inverted --backend io_uring", mixed());
+        assert_eq!(
+            report["resolved"]["model"],
+            json!("inverted"),
+            "without the baton any backend does"
         );
     }
 

@@ -84,9 +84,9 @@ impl PyConfig {
         })
     }
 
-    /// Takes the options of `m0serve.run`.
+    /// Takes the options of `m0serve.run`, and its mounts: prefixes, each with an import string, or none for an object.
     #[staticmethod]
-    fn from_options(options: &Bound<'_, PyDict>) -> PyResult<PyConfig> {
+    fn from_options(options: &Bound<'_, PyDict>, mounts: Vec<(String, Option<String>)>) -> PyResult<PyConfig> {
         let mut pairs = Vec::with_capacity(options.len());
         for (name, value) in options.iter() {
             let name: String = name.extract()?;
@@ -94,25 +94,26 @@ impl PyConfig {
             pairs.push((name, value));
         }
         Ok(PyConfig {
-            config: Arc::new(Config::from_options(&pairs)?),
+            config: Arc::new(Config::from_options(&pairs, &mounts)?),
         })
     }
 
-    /// The model for an application of this interface; raises `Exit` (78) where it is not built.
-    fn model_for(&self, interface: &str) -> PyResult<String> {
-        let interface = if interface == "wsgi" {
-            Interface::Wsgi
-        } else {
-            Interface::Asgi
-        };
-        Ok(Config::name_of(self.config.model_for(interface)?))
+    /// The model for applications of these interfaces; raises `Exit` (78) where it is not built.
+    fn model_for(&self, interfaces: Vec<String>) -> PyResult<String> {
+        Ok(Config::name_of(self.config.model_for(process_interface(&interfaces))?))
+    }
+
+    /// Every application by its number: its prefix as it is written, and its import string or none.
+    fn mounts(&self) -> Vec<(String, Option<String>)> {
+        let mounts = self.config.mounts().into_iter();
+        mounts.map(|mount| (mount.shown().to_owned(), mount.app)).collect()
     }
 
     /// The report of `--doctor` as JSON, and the exit code.
-    #[pyo3(signature = (*, interface, loop_name, interpreter, refusal))]
+    #[pyo3(signature = (*, interfaces, loop_name, interpreter, refusal))]
     fn report(
         &self,
-        interface: Option<String>,
+        interfaces: Vec<Option<String>>,
         loop_name: Option<String>,
         interpreter: String,
         refusal: Option<&Bound<'_, PyExit>>,
@@ -121,18 +122,13 @@ impl PyConfig {
         let report = doctor::report(
             &self.config,
             Facts {
-                interface,
+                interfaces,
                 event_loop: loop_name,
                 interpreter,
                 refusal,
             },
         );
         (report.to_json(), report.code())
-    }
-
-    #[getter]
-    fn app(&self) -> Option<&str> {
-        self.config.app.as_deref()
     }
 
     #[getter]
@@ -195,6 +191,16 @@ impl PyConfig {
     fn doctor(&self) -> bool {
         self.config.doctor
     }
+}
+
+/// What decides the model of a process whose applications have these interfaces.
+#[must_use]
+pub fn process_interface(names: &[String]) -> Interface {
+    let each = names.iter().map(|name| match name.as_str() {
+        "wsgi" => Interface::Wsgi,
+        _ => Interface::Asgi,
+    });
+    Config::interface_of(&each.collect::<Vec<_>>())
 }
 
 /// One option's value; anything else than plain values and paths is a `TypeError`.

@@ -13,7 +13,7 @@ use bytes::Bytes;
 use m0_platform::{Backend, Choice, Clock, Kind, Options};
 use m0serve::config::LogLevel;
 use m0serve::engine::{Engine, Settings, SharedStats, Stats};
-use m0serve::handoff::{ExchangeId, Frame, Job, Link, Outlet, ResponseHead, Stop, Why, rings};
+use m0serve::handoff::{ExchangeId, Frame, Job, Link, Outlet, ResponseHead, Routes, Stop, Why, rings};
 use m0serve::log::Logger;
 use m0serve::model::pump::LoopThread;
 
@@ -56,7 +56,7 @@ impl Pump {
         engine.listen(OwnedFd::from(listener)).expect("a listener");
         let (own, stats) = (epoll(), engine.published());
         let (host, at_loop) = rings(engine.backend().waker(), own.waker());
-        let run = LoopThread::new(engine, at_loop, None, spin);
+        let run = LoopThread::new(engine, at_loop, Routes::default(), spin);
         let thread = m0_platform::thread::spawn("loop", move || run.run()).expect("a thread");
         Pump {
             link: Link::Ring(host),

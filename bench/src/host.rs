@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use m0serve::engine::Engine;
-use m0serve::handoff::{Direct, ExchangeId, Frame, Job, Link, ResponseHead, WINDOW};
+use m0serve::handoff::{Direct, ExchangeId, Frame, Job, Link, Outlet, ResponseHead, WINDOW};
 
 /// What is answered.
 const BODY: &[u8] = b"Hello, world!";

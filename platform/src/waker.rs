@@ -60,6 +60,12 @@ impl Waker {
         self.shared.state.store(AWAKE, Ordering::Relaxed);
     }
 
+    /// Whether the owner has announced that it blocks. True a moment ago, for decisions that may be wrong.
+    #[must_use]
+    pub fn is_parked(&self) -> bool {
+        self.shared.state.load(Ordering::Relaxed) == PARKED
+    }
+
     /// Ends the owner's wait if it has announced one; called after the push. Returns whether the bell was rung (a
     /// system call was made).
     #[inline]

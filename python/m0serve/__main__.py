@@ -7,7 +7,7 @@ import sys
 
 from m0serve import _loops
 from m0serve._init import split_from_init
-from m0serve._load import load
+from m0serve._load import load_all
 from m0serve._native import Config, Exit
 from m0serve._report import show
 from m0serve._server import Server, report_exit, run_process
@@ -20,7 +20,7 @@ def main(argv: list[str] | None = None) -> int:
         if config.doctor:
             return _doctor(config)
         split_from_init()
-        return run_process(Server._from_config(config, None))
+        return run_process(Server._from_config(config))
     except Exit as end:
         return report_exit(end)
     except KeyboardInterrupt:
@@ -28,17 +28,18 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _doctor(config: Config) -> int:
-    """Prints the configuration that would be served; imports the application, since its interface is asked for."""
-    interface = loop_name = refusal = None
+    """Prints the configuration that would be served; imports the applications, since their interfaces are asked for."""
+    loop_name = refusal = None
+    interfaces: list[str | None] = []
     try:
         loop_name = _loops.resolve(config.loop)
-        interface = load(config)[1] if config.app is not None else "asgi"
+        interfaces += [mounted.interface for mounted in load_all(config, (), lambda: None)]
     except Exit as end:
         refusal = end
         if end.__cause__ is not None:
             show(end.__cause__)
     text, code = config.report(
-        interface=interface,
+        interfaces=interfaces,
         loop_name=loop_name,
         interpreter=f"{platform.python_implementation()} {platform.python_version()}",
         refusal=refusal,

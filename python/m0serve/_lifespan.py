@@ -17,8 +17,12 @@ class Lifespan:
     ``off`` (nothing is run).
     """
 
-    def __init__(self, app: ASGIApplication, mode: str, *, verbose: bool = False) -> None:
+    def __init__(
+        self, app: ASGIApplication, mode: str, *, verbose: bool = False, name: str = "the application"
+    ) -> None:
         self.state: dict[str, Any] = {}
+        #: What the application is called in sentences.
+        self.name = name
         self.ended_by: BaseException | None = None
         self._app = app
         self._mode = mode
@@ -42,22 +46,22 @@ class Lifespan:
         await self._started.wait()
         if self._told is not None:
             sentence = self._told.get("message") or "it gave no message"
-            raise Exit(1, f"the application's start-up failed: {sentence}")
+            raise Exit(1, f"{self.name}'s start-up failed: {sentence}")
         if self.ended_by is not None:
             raise self.ended_by
         if self._error is None:
             return
         if self._mode == "on":
-            raise Exit(1, "the application failed in its lifespan, and --lifespan on demands one") from self._error
+            raise Exit(1, f"{self.name} failed in its lifespan, and --lifespan on demands one") from self._error
         if self._asked:
             # The specification wants it served all the same, but a start-up that broke is worth a line.
             say(
-                "warning: the application's start-up raised"
+                f"warning: {self.name}'s start-up raised"
                 f" {type(self._error).__name__}: {self._error}; it is served without a lifespan"
                 " (--lifespan on makes this fatal)"
             )
         elif self._verbose:
-            say("debug: the application has no lifespan")
+            say(f"debug: {self.name} has no lifespan")
 
     async def shut_down(self) -> None:
         """Waits until the application says that it has shut down; does nothing where nothing was started."""
@@ -67,7 +71,7 @@ class Lifespan:
         self._events.put_nowait({"type": "lifespan.shutdown"})
         await self._stopped.wait()
         if self._told is not None:
-            say(f"error: the application's shutdown failed: {self._told.get('message') or 'it gave no message'}")
+            say(f"error: {self.name}'s shutdown failed: {self._told.get('message') or 'it gave no message'}")
 
     def cancel(self) -> list[asyncio.Task[None]]:
         """Cancels the task if it still runs, and returns it to be waited for."""
@@ -93,7 +97,7 @@ class Lifespan:
             self._error = error
             # Before the start-up is answered the caller decides; a failure that was answered has been told.
             if self._complete and self._told is None:
-                say("error: the application raised in its lifespan")
+                say(f"error: {self.name} raised in its lifespan")
                 show(error)
         finally:
             self._started.set()

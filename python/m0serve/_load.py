@@ -10,30 +10,63 @@ import importlib
 import inspect
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from types import ModuleType
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from m0serve._native import Config, Exit
 
 DEFAULT_ATTRIBUTES = ("app", "application")
 
 
-def load(config: Config) -> tuple[Any, str]:
-    """Imports what ``config.app`` names and returns it with its interface."""
-    assert config.app is not None
-    module_name, attribute = _split(config.app)
+class Mounted(NamedTuple):
+    """An application, the prefix of its paths, and its interface."""
+
+    prefix: str
+    app: Any
+    interface: str
+
+    @property
+    def name(self) -> str:
+        """What it is called in sentences."""
+        return "the application" if self.prefix == "/" else f"the application at {self.prefix}"
+
+
+def load_all(config: Config, objects: Iterable[Any], demo: Callable[[], Any]) -> list[Mounted]:
+    """Finds every application of a configuration; `objects` are those that have no import string, in their order."""
+    waiting = iter(objects)
+    found = []
+    for prefix, spec in config.mounts():
+        try:
+            if spec is not None:
+                found.append(Mounted(prefix, *_load(config, spec)))
+                continue
+            app = next(waiting, None)
+            if app is None:
+                found.append(Mounted(prefix, demo(), "asgi"))
+            else:
+                found.append(Mounted(prefix, app, _check(config, app, "the application")))
+        except Exit as end:
+            if prefix == "/":
+                raise
+            raise Exit(end.code, f"--mount {prefix}: {end.message}") from end.__cause__
+    return found
+
+
+def _load(config: Config, spec: str) -> tuple[Any, str]:
+    """Imports what an import string names and returns it with its interface."""
+    module_name, attribute = _split(spec)
     _search_first(config.app_dir)
     module = _import(module_name)
     found, name = _attribute(module, module_name, attribute)
     if config.factory:
         found = _call_factory(found, name)
         name += "()"
-    return found, check(config, found, name)
+    return found, _check(config, found, name)
 
 
-def check(config: Config, app: Any, name: str) -> str:
+def _check(config: Config, app: Any, name: str) -> str:
     """Says which interface an application has, or raises :class:`Exit` when it cannot be served."""
     if not callable(app):
         _fail(f"{name} is of type {type(app).__name__} and cannot be called; name an ASGI or WSGI application")

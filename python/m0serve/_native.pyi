@@ -33,16 +33,19 @@ class Config:
     def parse(argv: list[str]) -> Config:
         """Parses a command line without the program's name; raises Exit."""
     @staticmethod
-    def from_options(options: dict[str, object]) -> Config:
-        """Takes options by their names in Python; raises Exit, or TypeError for a value of no fitting type."""
-    def model_for(self, interface: str) -> str:
-        """The model for an application of this interface; raises Exit (78) where it is not built."""
+    def from_options(options: dict[str, object], mounts: list[tuple[str, str | None]]) -> Config:
+        """Takes options by their names in Python, and mounts: prefixes, each with an import string or none.
+
+        Raises Exit, or TypeError for a value of no fitting type.
+        """
+    def model_for(self, interfaces: list[str]) -> str:
+        """The model for applications of these interfaces; raises Exit (78) where it is not built."""
+    def mounts(self) -> list[tuple[str, str | None]]:
+        """Every application: its prefix, and its import string or none."""
     def report(
-        self, *, interface: str | None, loop_name: str | None, interpreter: str, refusal: Exit | None
+        self, *, interfaces: list[str | None], loop_name: str | None, interpreter: str, refusal: Exit | None
     ) -> tuple[str, int]:
         """The report of --doctor as JSON, and the exit code."""
-    @property
-    def app(self) -> str | None: ...
     @property
     def interface(self) -> str: ...
     @property
@@ -80,9 +83,10 @@ class Service:
     def selector(self) -> Selector:
         """The selector that asyncio waits on."""
     def start(
-        self, event_loop: asyncio.AbstractEventLoop, app: object, interface: str, state: dict[str, Any] | None
+        self, event_loop: asyncio.AbstractEventLoop, apps: list[tuple[object, str, dict[str, Any] | None]]
     ) -> str:
-        """Listens, and returns the ready line."""
+        """Listens, and returns the ready line. The applications, in the order of Config.mounts, each come with their
+        interface and the state of their lifespan."""
     @property
     def threads(self) -> int:
         """How many threads are to call :meth:`work`; none without a WSGI application."""

@@ -8,18 +8,18 @@ import os
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextlib import nullcontext, suppress
 from functools import partial
 from typing import Any, NoReturn, Unpack
 
 from m0serve import _loops
 from m0serve._lifespan import Lifespan
-from m0serve._load import check, load
+from m0serve._load import Mounted, load_all
 from m0serve._native import Config, Exit, Service
 from m0serve._report import flush, hide_machinery, say, say_plain, show
 from m0serve._signals import Signals, Watchdog, end_now
-from m0serve._types import ASGIApplication, Options
+from m0serve._types import Application, Options
 from m0serve._workers import Workers
 
 # After the drain time-out: seconds for cancelled tasks and for the lifespan's shutdown, and for all of it. With the
@@ -29,32 +29,36 @@ LAST = 1.5
 
 
 class Server:
-    """One server, for an application or an import string such as ``"main:app"``.
+    """One server, for an application or an import string such as ``"main:app"``, and for more of them in ``mounts``.
 
     :meth:`run` serves in the calling thread until a signal (on the main thread only) or :meth:`stop`. A server never
     ends the process; :func:`run` and the command line do where something does not end by itself.
     """
 
-    def __init__(self, app: str | ASGIApplication, **options: Unpack[Options]) -> None:
+    def __init__(self, app: str | Application | None = None, **options: Unpack[Options]) -> None:
         """Checks the options; raises :class:`Exit` (2) for one that does not fit."""
         given: dict[str, Any] = dict(options)
+        mounts: list[tuple[str, Any]] = list((given.pop("mounts", None) or {}).items())
         if isinstance(app, str):
             given["app"] = app
-        self._set_up(Config.from_options(given), None if isinstance(app, str) else app)
+        elif app is not None:
+            mounts.insert(0, ("/", app))
+        config = Config.from_options(given, [(prefix, one if isinstance(one, str) else None) for prefix, one in mounts])
+        self._set_up(config, [one for _, one in mounts if not isinstance(one, str)])
 
     @classmethod
-    def _from_config(cls, config: Config, app: ASGIApplication | None) -> Server:
+    def _from_config(cls, config: Config) -> Server:
         server = cls.__new__(cls)
-        server._set_up(config, app)
+        server._set_up(config, [])
         return server
 
-    def _set_up(self, config: Config, app: ASGIApplication | None) -> None:
+    def _set_up(self, config: Config, objects: Sequence[Any]) -> None:
         #: Set once requests are accepted.
         self.started = threading.Event()
         #: What did not end within the drain time-out and still runs.
         self.hung: list[str] = []
         self._config = config
-        self._app = app
+        self._objects = objects
         self._service: Service | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._lock = threading.Lock()
@@ -120,15 +124,13 @@ class Server:
             # Last: with asyncio the loop waits on the service's backend for as long as it is open.
             service.close()
 
-    def _find_app(self) -> tuple[Any, str]:
-        """The application and its interface."""
-        if self._app is not None:
-            return self._app, check(self._config, self._app, "the application")
-        if self._config.app is not None:
-            return load(self._config)
-        from m0serve.demo import make_app
+    def _find_apps(self) -> list[Mounted]:
+        def demo() -> Any:
+            from m0serve.demo import make_app
 
-        return make_app(self), "asgi"
+            return make_app(self)
+
+        return load_all(self._config, self._objects, demo)
 
     def _drive(self, loop: asyncio.AbstractEventLoop) -> int:
         asyncio.set_event_loop(loop)
@@ -169,19 +171,19 @@ class Server:
         with self._signals(loop) if on_main_thread else nullcontext():
             # Imported while the loop runs, so that the application's modules may ask for it.
             try:
-                app, interface = self._find_app()
-                self._config.model_for(interface)
+                found = self._find_apps()
+                self._config.model_for([mounted.interface for mounted in found])
             except Exit as end:
                 return report_exit(end)
             except (SystemExit, KeyboardInterrupt) as error:
                 self._fail(error)
                 return 0
-            mode = self._config.lifespan if interface == "asgi" else "off"
-            lifespan = Lifespan(app, mode, verbose=self._config.log_level == "debug")
+            lifespans = [self._lifespan(mounted) for mounted in found]
             code = 0
             try:
-                if await self._start_up(loop, lifespan) and not self._stopping.is_set():
-                    ready = self._service.start(loop, app, interface, lifespan.state)
+                if await self._start_up(loop, lifespans) and not self._stopping.is_set():
+                    apps = zip(found, lifespans, strict=True)
+                    ready = self._service.start(loop, [(of.app, of.interface, its.state) for of, its in apps])
                     self._workers = Workers(self._service, loop)
                     say_plain(ready)
                     self.started.set()
@@ -190,14 +192,25 @@ class Server:
                 code = report_exit(end)
             except (SystemExit, KeyboardInterrupt) as error:
                 self._fail(error)
-            await self._shut_down(loop, lifespan)
+            await self._shut_down(loop, lifespans)
             return code
 
-    async def _start_up(self, loop: asyncio.AbstractEventLoop, lifespan: Lifespan) -> bool:
-        """Runs the lifespan's start-up; a stop meanwhile gives it the drain time-out to come to an end."""
-        assert self._stopping is not None
-        starting = loop.create_task(lifespan.start_up(), name="m0serve start-up")
-        stopping = loop.create_task(self._stopping.wait(), name="m0serve stop")
+    def _lifespan(self, of: Mounted) -> Lifespan:
+        mode = self._config.lifespan if of.interface == "asgi" else "off"
+        return Lifespan(of.app, mode, verbose=self._config.log_level == "debug", name=of.name)
+
+    async def _start_up(self, loop: asyncio.AbstractEventLoop, lifespans: Iterable[Lifespan]) -> bool:
+        """Runs the start-ups one after another; a stop meanwhile gives one the drain time-out to come to an end."""
+        stopped = self._stopping
+        assert stopped is not None
+
+        async def start_all() -> None:
+            for lifespan in lifespans:
+                if not stopped.is_set():
+                    await lifespan.start_up()
+
+        starting = loop.create_task(start_all(), name="m0serve start-up")
+        stopping = loop.create_task(stopped.wait(), name="m0serve stop")
         await asyncio.wait((starting, stopping), return_when=asyncio.FIRST_COMPLETED)
         stopping.cancel()
         if not starting.done():
@@ -209,7 +222,7 @@ class Server:
         starting.result()
         return True
 
-    async def _shut_down(self, loop: asyncio.AbstractEventLoop, lifespan: Lifespan) -> None:
+    async def _shut_down(self, loop: asyncio.AbstractEventLoop, lifespans: Sequence[Lifespan]) -> None:
         """Everything between the stop and the end of the loop, in the drain time-out and a little more."""
         began = loop.time()
         deadline = began + self._config.drain_timeout
@@ -217,7 +230,7 @@ class Server:
             await self._drain(loop, deadline)
         if self._workers is not None:
             self._hang(await self._workers.end(max(deadline, loop.time() + GRACE)))
-        await self._stop_lifespan(loop, lifespan, max(deadline, loop.time() + GRACE))
+        await self._stop_lifespans(loop, lifespans, deadline)
         mine = asyncio.current_task()
         rest = [task for task in asyncio.all_tasks(loop) if task is not mine and not self._is_known_hung(task)]
         await self._cancel(loop, rest, loop.time() + GRACE)
@@ -246,15 +259,22 @@ class Server:
         # What a request's task raises is reported where every request's is.
         await self._cancel(loop, tasks, loop.time() + GRACE, show_errors=False)
 
+    async def _stop_lifespans(
+        self, loop: asyncio.AbstractEventLoop, lifespans: Sequence[Lifespan], deadline: float
+    ) -> None:
+        """The last to start is the first to stop; together they have some grace."""
+        for lifespan in reversed(lifespans):
+            await self._stop_lifespan(loop, lifespan, max(deadline, loop.time() + GRACE / len(lifespans)))
+        await self._cancel(loop, [task for its in lifespans for task in its.cancel()], loop.time() + GRACE)
+
     async def _stop_lifespan(self, loop: asyncio.AbstractEventLoop, lifespan: Lifespan, limit: float) -> None:
         shutdown = loop.create_task(lifespan.shut_down(), name="m0serve shutdown")
         await asyncio.wait((shutdown,), timeout=max(0.0, limit - loop.time()))
         if not shutdown.done():
-            say("the application's shutdown did not end within the drain time-out and is cancelled")
+            say(f"{lifespan.name}'s shutdown did not end within the drain time-out and is cancelled")
             shutdown.cancel()
         if lifespan.ended_by is not None and self._failure is None:
             self._failure = lifespan.ended_by
-        await self._cancel(loop, lifespan.cancel(), loop.time() + GRACE)
 
     async def _cancel(
         self,
@@ -354,8 +374,8 @@ def _end_child(code: int) -> NoReturn:
     os._exit(code)
 
 
-def run(app: str | ASGIApplication, **options: Unpack[Options]) -> None:
-    """Serves an application until it is stopped; raises SystemExit with the exit code when that is not 0.
+def run(app: str | Application | None = None, **options: Unpack[Options]) -> None:
+    """Serves an application, or several, until it is stopped; raises SystemExit with the exit code when that is not 0.
 
     On the main thread, SIGTERM and SIGINT stop it, and where something of the application does not end within the
     drain time-out the process ends here, without finalizing the interpreter under it. Elsewhere it returns.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
 from typing import Any, Literal, TypeAlias, TypedDict
 
 Scope: TypeAlias = MutableMapping[str, Any]
@@ -11,15 +11,19 @@ Message: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[Message]]
 Send: TypeAlias = Callable[[Message], Awaitable[None]]
 ASGIApplication: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
+# Without the types of typeshed: an application may name its arguments as it likes.
+WSGIApplication: TypeAlias = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
+Application: TypeAlias = ASGIApplication | WSGIApplication
 
 
 class Options(TypedDict, total=False):
     """The options of :func:`m0serve.run`: those of the command line, with underscores.
 
     An option that is left out, or is None, comes from its ``M0_*`` variable, and then from the default. Sizes may be
-    strings such as ``"64k"``; times are seconds.
+    strings such as ``"64k"``; times are seconds. ``mounts`` has an application or an import string for each prefix.
     """
 
+    mounts: Mapping[str, str | Application] | None
     host: str | None
     port: int | None
     uds: str | os.PathLike[str] | None

@@ -10,6 +10,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Command, CommandFactory, FromArgMatches, Parser};
 
+use super::mount::{self, Mount};
 use super::trust::Trusted;
 use super::values::{self, BackendChoice, Interface, Lifespan, LogLevel, LoopChoice, Model};
 use super::{Exit, OptionValue, Source};
@@ -31,8 +32,11 @@ const PLACES: [&str; 4] = ["host", "port", "uds", "fd"];
 #[command(name = "m0serve", version, max_term_width = 100)]
 #[allow(clippy::struct_excessive_bools)]
 pub(super) struct Cli {
-    /// The application, as MODULE[:ATTR]; without it the built-in demo application is served
+    /// The application, as MODULE[:ATTR]; without it and without mounts the built-in demo application is served
     pub app: Option<String>,
+    /// A further application for the paths below a prefix, such as /api=api.main:app; repeatable, the longest prefix wins
+    #[arg(long, value_name = "PREFIX=APP", value_parser = mount::mount)]
+    pub mount: Vec<Mount>,
     /// Address or host name to listen on
     #[arg(long, default_value = "127.0.0.1", value_parser = values::host)]
     pub host: String,
@@ -152,9 +156,10 @@ pub(super) fn parse(argv: &[String], lookup: Lookup<'_>) -> Result<Parsed, Exit>
         if given(&flags, name) || (PLACES.contains(&name) && place_is_taken(&flags, name)) {
             continue;
         }
-        if let Some(argument) = variable(name, lookup)? {
+        let arguments = variable(name, lookup)?;
+        if !arguments.is_empty() {
             from_variable.push(name);
-            merged.push(argument);
+            merged.extend(arguments);
         }
     }
     check_variables(&from_variable)?;
@@ -218,8 +223,9 @@ fn switch_argument(name: &str, on: bool) -> String {
 
 /// The names of all options, a switch by its positive name only.
 fn option_names() -> impl Iterator<Item = &'static str> {
-    const NAMES: [&str; 31] = [
+    const NAMES: [&str; 32] = [
         "app",
+        "mount",
         "host",
         "port",
         "uds",
@@ -309,8 +315,8 @@ fn variable_name(option: &str) -> String {
     format!("M0_{}", option.to_ascii_uppercase())
 }
 
-/// The argument that a variable stands for. An empty variable counts as unset, as compose files leave them.
-fn variable(name: &'static str, lookup: Lookup<'_>) -> Result<Option<String>, Exit> {
+/// The arguments that a variable stands for. An empty variable counts as unset, as compose files leave them.
+fn variable(name: &'static str, lookup: Lookup<'_>) -> Result<Vec<String>, Exit> {
     let read = |variable: &str| lookup(variable).filter(|value| !value.trim().is_empty());
     let of = |variable: &str, how: String| Exit::usage(format!("{variable}: {how}"));
     let variable = variable_name(name);
@@ -319,31 +325,32 @@ fn variable(name: &'static str, lookup: Lookup<'_>) -> Result<Option<String>, Ex
             .map(|text| values::boolean(&text))
             .transpose()
             .map_err(|how| of(&variable, how))?;
-        return Ok((on == Some(true)).then(|| "--doctor".to_owned()));
+        return Ok((on == Some(true)).then(|| "--doctor".to_owned()).into_iter().collect());
     }
     if SWITCHES.contains(&name) {
         let negative = format!("M0_NO_{}", name.to_ascii_uppercase());
         for (variable, positive) in [(&variable, true), (&negative, false)] {
             if let Some(text) = read(variable) {
                 let on = values::boolean(&text).map_err(|how| of(variable, how))?;
-                return Ok(Some(switch_argument(name, on == positive)));
+                return Ok(vec![switch_argument(name, on == positive)]);
             }
         }
-        return Ok(None);
+        return Ok(Vec::new());
     }
     let value = if name == "model" {
         model_variable(&read)?
     } else {
         read(&variable)
     };
-    let Some(value) = value else { return Ok(None) };
-    let argument = if name == "app" {
-        value
-    } else {
-        format!("--{}={value}", name.replace('_', "-"))
+    let Some(value) = value else { return Ok(Vec::new()) };
+    let arguments: Vec<String> = match name {
+        "app" => vec![value],
+        // Several in one variable have commas between them, which are no part of a prefix.
+        "mount" => value.split(',').map(|one| format!("--mount={}", one.trim())).collect(),
+        name => vec![format!("--{}={value}", name.replace('_', "-"))],
     };
-    match matches(std::slice::from_ref(&argument)) {
-        Ok(_) => Ok(Some(argument)),
+    match matches(&arguments) {
+        Ok(_) => Ok(arguments),
         Err(error) => Err(of(&variable, reason(&error))),
     }
 }

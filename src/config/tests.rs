@@ -66,6 +66,7 @@ fn a_flag_beats_its_variable_which_beats_the_default() {
 fn every_option_can_come_from_its_variable() {
     let given = [
         ("app", "x:y"),
+        ("mount", "/api=x:y"),
         ("host", "::"),
         ("port", "1"),
         ("interface", "asgi"),
@@ -240,7 +241,7 @@ fn options_from_python_go_the_same_way() {
             .iter()
             .map(|(name, value)| ((*name).to_owned(), value.clone()))
             .collect();
-        Config::from_options_with(&options, &|name| {
+        Config::from_options_with(&options, &[], &|name| {
             environment
                 .iter()
                 .find(|(known, _)| *known == name)
@@ -301,4 +302,96 @@ fn handler_threads_follow_the_cpus_unless_they_are_given() {
     assert_eq!([1, 2, 64].map(|cpus| threads("", cpus)), [4, 8, 8]);
     assert_eq!(threads("--blocking-threads 20", 1), 20);
     assert_eq!(threads("--blocking-threads 0", 4), 1);
+}
+
+fn mounted(config: &Config) -> Vec<(String, Option<String>)> {
+    let all = config.mounts().into_iter();
+    all.map(|mount| (mount.shown().to_owned(), mount.app)).collect()
+}
+
+fn pairs<'a>(mounts: &[(&'a str, Option<&'a str>)]) -> Vec<(String, Option<String>)> {
+    let owned = mounts
+        .iter()
+        .map(|(prefix, app)| ((*prefix).to_owned(), app.map(str::to_owned)));
+    owned.collect()
+}
+
+#[test]
+fn mounts_come_after_the_application_in_their_order() {
+    let all = |line: &str, environment: &[(&str, &str)]| mounted(&parse(line, environment).unwrap());
+    assert_eq!(all("", &[]), pairs(&[("/", None)]));
+    assert_eq!(all("m:a", &[]), pairs(&[("/", Some("m:a"))]));
+    let line = "--mount /z=z:app m:a --mount /a/=a";
+    assert_eq!(
+        all(line, &[]),
+        pairs(&[("/", Some("m:a")), ("/z", Some("z:app")), ("/a", Some("a"))])
+    );
+    assert_eq!(all("--mount /z=z", &[]), pairs(&[("/z", Some("z"))]), "no demo beside");
+    let variable = [("M0_MOUNT", "/z=z:app, /a=a")];
+    assert_eq!(all("", &variable), pairs(&[("/z", Some("z:app")), ("/a", Some("a"))]));
+    assert_eq!(
+        all("--mount /b=b", &variable),
+        pairs(&[("/b", Some("b"))]),
+        "a flag beats it"
+    );
+    assert_eq!(all("--mount /=z", &[]), pairs(&[("/", Some("z"))]));
+}
+
+#[test]
+fn mounts_that_do_not_fit_are_refused_in_one_sentence() {
+    assert!(sentence("--mount api=x m:a", &[]).starts_with("--mount: 'api=x' does not fit; start the prefix"));
+    assert!(sentence("--mount /api m:a", &[]).contains("PREFIX=MODULE"));
+    assert!(sentence("--mount /api= m:a", &[]).contains("name the application"));
+    assert!(sentence("--mount", &[]).starts_with("--mount: a value is missing"));
+    assert!(sentence("--mount /a=x --mount /a/=y", &[]).contains("two applications at /a;"));
+    assert!(sentence("m:a --mount /=y", &[]).contains("APP and a mount at /"));
+    assert!(sentence("", &[("M0_MOUNT", "/a=x,b=y")]).starts_with("M0_MOUNT: 'b=y' does not fit"));
+    assert!(sentence("", &[("M0_MOUNT", "/a=x,/a=y")]).contains("two applications"));
+}
+
+#[test]
+fn python_mounts_objects_and_import_strings() {
+    let from = |mounts: &[(&str, Option<&str>)]| {
+        let environment = |name: &str| match name {
+            "M0_APP" => Some("from:variable".to_owned()),
+            "M0_MOUNT" => Some("/other=from:variable".to_owned()),
+            _ => None,
+        };
+        Config::from_options_with(&[], &pairs(mounts), &environment)
+    };
+    let config = from(&[("/api", None), ("/x/", Some("x:y"))]).unwrap();
+    assert_eq!(
+        mounted(&config),
+        pairs(&[("/", Some("from:variable")), ("/api", None), ("/x", Some("x:y"))])
+    );
+    assert_eq!(source(&config, "mount"), Source::Flag);
+    assert_eq!(
+        mounted(&from(&[("/", None), ("/a", None)]).unwrap()),
+        pairs(&[("/", None), ("/a", None)])
+    );
+    assert!(
+        from(&[("api", None)])
+            .unwrap_err()
+            .message
+            .starts_with("mounts: 'api' does not fit")
+    );
+    assert!(
+        from(&[("/a", None), ("/a/", None)])
+            .unwrap_err()
+            .message
+            .contains("two applications")
+    );
+}
+
+#[test]
+fn a_process_is_inverted_wsgi_only_without_any_asgi() {
+    use Interface::{Asgi, Wsgi};
+    assert_eq!(Config::interface_of(&[Wsgi, Wsgi]), Wsgi);
+    assert_eq!(Config::interface_of(&[Wsgi, Asgi]), Asgi);
+    assert_eq!(Config::interface_of(&[]), Asgi);
+    let config = parse("--blocking-threads 100", &[]).unwrap();
+    assert_eq!(
+        [1, 2, 3].map(|applications| config.crew_size(1, applications)),
+        [100, 200, 255]
+    );
 }

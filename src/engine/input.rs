@@ -6,6 +6,7 @@ use m0_platform::Token;
 use super::conn::{Conn, Phase, Timer};
 use super::core::{Core, Who};
 use super::exchange::{Exchange, Expect, RequestLine, Response, Untold};
+use super::mounts::Found;
 use crate::handoff::{ExchangeId, Framing, Job, Request, RequestHead, Upgrade, Version, Why};
 use crate::http1::Event;
 
@@ -84,13 +85,20 @@ impl Core {
 
     /// A head is complete. Gives the request when it is not dispatched yet because a body follows.
     fn begin(&mut self, conn: &mut Conn, head: RequestHead) -> Option<Box<Request>> {
-        if head.upgrade == Upgrade::WebSocket {
-            let text = "WebSocket connections are not supported by this server yet.";
+        let mount = self.settings.mounts.find(head.get(head.path));
+        let refusal = if head.upgrade == Upgrade::WebSocket {
+            Some((501, "WebSocket connections are not supported by this server yet."))
+        } else if mount == Found::Unclear {
+            Some((400, "The path can be read as that of more than one application."))
+        } else {
+            None
+        };
+        if let Some((status, text)) = refusal {
             let untold = Untold {
                 line: self.settings.access_log.then(|| Box::new(request_line(&head))),
-                is_head: false,
+                is_head: head.is_head(),
             };
-            self.refuse(conn, 501, text, Why::Refused, untold);
+            self.refuse(conn, status, text, Why::Refused, untold);
             return None;
         }
         let last = self.settings.max_requests != 0 && conn.served + 1 >= self.settings.max_requests;
@@ -107,9 +115,14 @@ impl Core {
         let id = self.exchanges.open(exchange);
         conn.exchange = Some(id);
         self.stats.requests += 1;
+        let Found::Mount(mount) = mount else {
+            self.nothing_there(conn, id);
+            return None;
+        };
         let request = Box::new(Request {
             id,
             head,
+            mount,
             connection: conn.token,
             peer: conn.peer,
             local: conn.local,

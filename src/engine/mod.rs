@@ -12,6 +12,7 @@ mod core;
 mod drain;
 mod exchange;
 mod input;
+mod mounts;
 mod output;
 mod response;
 mod settings;
@@ -25,6 +26,7 @@ use std::time::Duration;
 use m0_platform::sync::Arc;
 use m0_platform::{Backend, Clock, Completion, EndOfReceive, Instant, ListenerId, Token};
 
+pub use self::mounts::{Found, Mounts};
 pub use self::settings::{Settings, SharedStats, Stats};
 
 use self::conn::{Conn, Phase, Timer};
@@ -159,7 +161,7 @@ impl Engine {
     /// Hands the backend what there is to do: sends, receives, closes.
     pub fn flush(&mut self) {
         // Each round decodes at most one further request of each connection that had kept some, and a connection is
-        // in the list again only when that one was answered meanwhile: a host is needed for that, so this ends.
+        // in the list again only when that one was answered meanwhile, by a host or for want of one: so this ends.
         while let Some(token) = self.core.again.pop() {
             self.core.input(token, &[]);
         }

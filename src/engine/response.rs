@@ -44,6 +44,24 @@ impl Core {
         self.with_conn(token, f);
     }
 
+    /// Answers a request that no application is mounted for, as a host would.
+    pub fn nothing_there(&mut self, conn: &mut Conn, id: ExchangeId) {
+        const BODY: &[u8] = b"Not Found\n";
+        let mut head = ResponseHead::new(404).expect("a status");
+        for (name, value) in [
+            (&b"content-type"[..], &b"text/plain; charset=utf-8"[..]),
+            (b"content-length", b"10"),
+        ] {
+            head.push(name, value).expect("a field");
+        }
+        self.head(conn, id, &head);
+        if !self.exchanges.get(id).expect("it was opened a moment ago").is_head {
+            self.chunk(conn, id, Bytes::from_static(BODY));
+        }
+        self.end(conn, id);
+        self.exchanges.release(id);
+    }
+
     fn want_body(&mut self, conn: &mut Conn, id: ExchangeId, window: u32) {
         let exchange = self.exchanges.get(id).expect("on_exchange found it");
         exchange.credit = exchange.credit.saturating_add(i64::from(window));

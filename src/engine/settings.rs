@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use m0_platform::sync::atomic::{AtomicU64, Ordering};
 
+use super::mounts::Mounts;
 use crate::http1::Limits;
 
 /// Limits and times of an engine. Zero means "no limit" where the field says so.
@@ -27,6 +28,8 @@ pub struct Settings {
     pub server: Option<Vec<u8>>,
     /// Whether a line per response goes to the access log.
     pub access_log: bool,
+    /// Where applications are mounted.
+    pub mounts: Mounts,
 }
 
 impl Default for Settings {
@@ -41,6 +44,7 @@ impl Default for Settings {
             date: true,
             server: Some(b"m0serve".to_vec()),
             access_log: false,
+            mounts: Mounts::default(),
         }
     }
 }
@@ -52,7 +56,7 @@ pub struct Stats {
     pub accepted: u64,
     /// Connections open now.
     pub connections: u64,
-    /// Requests handed to a host.
+    /// Requests handed to a host, or answered 404 where none is mounted.
     pub requests: u64,
     /// Responses completed.
     pub responses: u64,

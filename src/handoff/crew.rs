@@ -106,9 +106,9 @@ struct Right {
     looked: Instant,
 }
 
-/// A crew of so many threads, none of which has taken its seat yet. `to_loop` wakes the loop.
+/// A crew of so many threads at a lane, none of which has taken its seat yet. `to_loop` wakes the loop.
 #[must_use]
-pub fn crew(threads: usize, to_loop: Waker, clock: Clock, spin: bool) -> (Arc<Crew>, CrewLoop) {
+pub fn crew(threads: usize, lane: Lane, to_loop: Waker, clock: Clock) -> (Arc<Crew>, CrewLoop) {
     let (mut seats, mut frames) = (Vec::new(), Vec::new());
     for index in (0..threads).rev() {
         let (producer, consumer) = ring(FRAMES);
@@ -121,7 +121,7 @@ pub fn crew(threads: usize, to_loop: Waker, clock: Clock, spin: bool) -> (Arc<Cr
         });
     }
     let crew = Arc::new(Crew {
-        lane: Lane::new(clock.clone(), spin),
+        lane,
         seats: Mutex::new(seats),
         posts: (0..threads).map(|_| Post::default()).collect(),
         at_work: AtomicUsize::new(0),
@@ -199,6 +199,12 @@ impl Crew {
     #[must_use]
     pub fn has_others_at_work(&self) -> bool {
         self.at_work.load(Ordering::Relaxed) > 0
+    }
+
+    /// Whether a thread may want the GIL: it is within a view, or there is something to be begun.
+    #[must_use]
+    pub fn is_busy(&self) -> bool {
+        self.has_others_at_work() || !self.lane.is_empty()
     }
 }
 
@@ -364,6 +370,13 @@ impl CrewLoop {
         }
     }
 
+    /// Whether an exchange is on a thread, or on its way to one.
+    #[must_use]
+    pub fn has(&self, id: ExchangeId) -> bool {
+        let slot = self.boxes.get(id.index as usize);
+        slot.is_some_and(|slot| slot.as_ref().is_some_and(|(of, _)| *of == id))
+    }
+
     /// Whether a thread has said something.
     pub fn has_frames(&mut self) -> bool {
         self.frames.iter_mut().any(|frames| !frames.is_empty())
@@ -421,7 +434,7 @@ impl CrewLoop {
     /// Requests that wait for a thread.
     #[must_use]
     pub fn waiting(&self) -> usize {
-        self.crew.lane.len()
+        self.crew.lane.waiting()
     }
 
     /// Looks for a stalled lane. Returns whether to look again within [`super::lane::STALL`].

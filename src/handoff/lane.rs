@@ -7,6 +7,12 @@
 //! miss a push (R5): both happen under it. The critical sections are a few instructions and call nothing. Beside it
 //! two words are read without the lock: `len` by the one thread that spins, `popped` by the loop that looks for a stall.
 //!
+//! Several applications have a queue each, and of each at most so many views run at once: the threads are shared, but there
+//! are enough of them that views of one that never return take none from another. One crew rather than one for each
+//! application, since only one thread at a time can run the loop: with a baton for each crew they would have to pass one
+//! loop among them. What it costs is that over time more threads may run views of one application than of it run at once,
+//! and keep a database connection each.
+//!
 //! How many threads work follows the load, as the record found it to pay:
 //! - a push wakes nobody while any thread of the lane is awake: it will look at the queue before it parks;
 //! - with all of them parked a push wakes one, the one that parked last (its caches are the warmest);
@@ -41,12 +47,16 @@ pub struct Work {
     pub mailbox: Arc<Mailbox>,
 }
 
-/// A queue with several threads at its end.
+/// Queues with several threads at their end.
 #[derive(Debug)]
 pub struct Lane {
     state: Mutex<State>,
-    /// Length of the queue.
+    /// Requests that could be taken now.
     len: AtomicUsize,
+    /// Requests that wait, also those whose application has as many views running as it may.
+    waiting: AtomicUsize,
+    /// Views of one application that run at once, at most.
+    most: usize,
     /// Threads that do not sleep.
     awake: AtomicUsize,
     /// Requests popped, ever.
@@ -60,10 +70,45 @@ pub struct Lane {
 
 #[derive(Debug)]
 struct State {
-    queue: VecDeque<Work>,
+    /// One for each application, by its number.
+    queues: Vec<Queue>,
+    /// Whose turn it is.
+    next: usize,
     /// Threads that sleep, the last to do so at the end.
     parked: Vec<Sleeper>,
     closed: bool,
+}
+
+/// What one application has to do.
+#[derive(Debug, Default)]
+struct Queue {
+    requests: VecDeque<Work>,
+    /// Its views that run.
+    running: usize,
+}
+
+impl State {
+    /// Requests that could be taken now.
+    fn ready(&self, most: usize) -> usize {
+        let free = self.queues.iter().filter(|queue| queue.running < most);
+        free.map(|queue| queue.requests.len()).sum()
+    }
+
+    /// The oldest request of the next application that has one and may run it.
+    fn take(&mut self, most: usize) -> Option<Work> {
+        let count = self.queues.len();
+        for _ in 0..count {
+            let queue = &mut self.queues[self.next];
+            self.next = (self.next + 1) % count;
+            if queue.running < most
+                && let Some(work) = queue.requests.pop_front()
+            {
+                queue.running += 1;
+                return Some(work);
+            }
+        }
+        None
+    }
 }
 
 /// What the loop remembers of a lane between two looks.
@@ -74,16 +119,19 @@ pub struct Look {
 }
 
 impl Lane {
-    /// A lane without threads.
+    /// A lane without threads, for so many applications, of each of which at most so many views run at once.
     #[must_use]
-    pub fn new(clock: Clock, spin: bool) -> Lane {
+    pub fn new(applications: usize, most: usize, clock: Clock, spin: bool) -> Lane {
         Lane {
             state: Mutex::new(State {
-                queue: VecDeque::new(),
+                queues: (0..applications).map(|_| Queue::default()).collect(),
+                next: 0,
                 parked: Vec::new(),
                 closed: false,
             }),
             len: AtomicUsize::new(0),
+            waiting: AtomicUsize::new(0),
+            most,
             awake: AtomicUsize::new(0),
             popped: AtomicU64::new(0),
             spinning: AtomicBool::new(false),
@@ -115,8 +163,9 @@ impl Lane {
     /// Adds a request, and wakes a thread if none is awake.
     pub fn push(&self, work: Work) {
         let mut state = self.lock();
-        state.queue.push_back(work);
-        self.len.store(state.queue.len(), Ordering::Relaxed);
+        state.queues[usize::from(work.request.mount)].requests.push_back(work);
+        self.len.store(state.ready(self.most), Ordering::Relaxed);
+        self.waiting.fetch_add(1, Ordering::Relaxed);
         let woken = if self.awake() == 0 {
             self.wake_last(&mut state)
         } else {
@@ -128,27 +177,36 @@ impl Lane {
 
     /// Requests that wait.
     #[must_use]
-    pub fn len(&self) -> usize {
-        self.len.load(Ordering::Relaxed)
+    pub fn waiting(&self) -> usize {
+        self.waiting.load(Ordering::Relaxed)
     }
 
-    /// Whether none waits.
+    /// Whether there is none that could be taken now.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.len() == 0
+        self.len.load(Ordering::Relaxed) == 0
     }
 
-    /// The oldest request.
+    /// A request: of each application the oldest, of several applications one after another. The thread says when its
+    /// view is over ([`Lane::done`]).
     pub fn pop(&self) -> Option<Work> {
         if self.is_empty() {
             return None;
         }
         let mut state = self.lock();
-        let work = state.queue.pop_front()?;
-        self.len.store(state.queue.len(), Ordering::Relaxed);
+        let work = state.take(self.most)?;
+        self.len.store(state.ready(self.most), Ordering::Relaxed);
         drop(state);
+        self.waiting.fetch_sub(1, Ordering::Relaxed);
         self.popped.fetch_add(1, Ordering::Relaxed);
         Some(work)
+    }
+
+    /// A view of this application is over. Its thread looks for the next one itself, so nobody is woken.
+    pub fn done(&self, application: u16) {
+        let mut state = self.lock();
+        state.queues[usize::from(application)].running -= 1;
+        self.len.store(state.ready(self.most), Ordering::Relaxed);
     }
 
     /// The calling thread has found nothing: it spins for a moment if no other does, and then sleeps until there is
@@ -162,7 +220,7 @@ impl Lane {
             self.spinning.store(false, Ordering::Relaxed);
         }
         let mut state = self.lock();
-        if state.closed || !state.queue.is_empty() {
+        if state.closed || state.ready(self.most) > 0 {
             return !state.closed;
         }
         let me = Sleeper::current();
@@ -177,7 +235,8 @@ impl Lane {
     }
 
     /// Wakes one more thread if the lane is stalled since `look` was taken. Called by the loop, whose wait ends after
-    /// [`STALL`] as long as this returns true.
+    /// [`STALL`] as long as this returns true. With no thread asleep there is none to wake, and none falls asleep before the
+    /// lane is empty.
     pub fn look_for_stall(&self, look: &mut Option<Look>, is_computing: impl FnOnce() -> bool) -> bool {
         if self.is_empty() {
             *look = None;
@@ -189,13 +248,16 @@ impl Lane {
                 if now.since(before.since) < STALL || is_computing() {
                     return true;
                 }
+                *look = Some(Look { popped, since: now });
                 let woken = self.wake_last(&mut self.lock());
                 woken.iter().for_each(Sleeper::wake);
+                woken.is_some()
             }
-            _ => {}
+            _ => {
+                *look = Some(Look { popped, since: now });
+                true
+            }
         }
-        *look = Some(Look { popped, since: now });
-        true
     }
 
     /// Ends it: sleeping threads wake up, none sleeps any more. What is queued can still be popped.

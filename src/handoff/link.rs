@@ -11,6 +11,7 @@ use m0_platform::Waker;
 
 use super::message::{Frame, Job};
 use super::ring::{Consumer, Producer, ring};
+use super::routes::Routes;
 use crate::engine::Engine;
 
 /// Jobs that fit a ring; what does not waits in the engine, bounded by the windows of its exchanges.
@@ -37,6 +38,8 @@ pub struct Direct {
     /// The engine. Not borrowed while application code runs.
     pub engine: Engine,
     frames: VecDeque<Frame>,
+    /// Handler threads beside this one.
+    pub routes: Routes,
 }
 
 impl Direct {
@@ -46,10 +49,11 @@ impl Direct {
         Direct {
             engine,
             frames: VecDeque::new(),
+            routes: Routes::default(),
         }
     }
 
-    /// Applies what the host has said; sends are handed to the backend.
+    /// Applies what the host and the threads beside it have said; sends are handed to the backend.
     pub fn apply(&mut self) {
         if !self.frames.is_empty() {
             self.engine.look_at_clock();
@@ -57,9 +61,15 @@ impl Direct {
         for frame in self.frames.drain(..) {
             self.engine.apply(frame);
         }
+        self.routes.take_frames(&mut self.engine);
         if self.engine.needs_flush() {
             self.engine.flush();
         }
+    }
+
+    /// Whether the host has something to do.
+    pub fn has_jobs(&mut self) -> bool {
+        self.routes.has_jobs(&mut self.engine)
     }
 }
 
@@ -150,7 +160,7 @@ impl Link {
     /// The next thing that the engine says.
     pub fn next_job(&mut self) -> Option<Job> {
         match self {
-            Link::Direct(direct) => direct.engine.pop_job(),
+            Link::Direct(direct) => direct.routes.next_job(&mut direct.engine),
             Link::Ring(ring) => ring.pop(),
         }
     }
@@ -159,7 +169,7 @@ impl Link {
     /// would find it now. The wake that was owed for the room may have come before the host announced that it parks.
     pub fn has_jobs(&mut self) -> bool {
         match self {
-            Link::Direct(direct) => direct.engine.jobs() > 0,
+            Link::Direct(direct) => direct.has_jobs(),
             Link::Ring(ring) => !ring.jobs.is_empty() || (!ring.kept.is_empty() && ring.frames.has_room()),
         }
     }

@@ -45,6 +45,8 @@ pub struct Request {
     pub id: ExchangeId,
     /// Method, target and fields.
     pub head: RequestHead,
+    /// The number of the application that it is for.
+    pub mount: u16,
     /// The connection, so that a host can keep what belongs to it (its address as an object, say).
     pub connection: Token,
     /// The peer; `None` on UNIX sockets.

@@ -53,6 +53,25 @@ pub use write::{
     write_refusal,
 };
 
+/// Percent-decodes; what is no escape stays (as `urllib.parse.unquote_to_bytes` has it).
+#[must_use]
+pub fn percent_decode(raw: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(raw.len());
+    let mut rest = raw;
+    while let [first, tail @ ..] = rest {
+        if let [b'%', high, low, after @ ..] = rest
+            && let (Some(high), Some(low)) = ((*high as char).to_digit(16), (*low as char).to_digit(16))
+        {
+            bytes.push(u8::try_from(high * 16 + low).expect("two hex digits are a byte"));
+            rest = after;
+        } else {
+            bytes.push(*first);
+            rest = tail;
+        }
+    }
+    bytes
+}
+
 /// What a client may send. Reaching one is answered with the status named there, and the connection closes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {

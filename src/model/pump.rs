@@ -11,7 +11,7 @@ use super::baton::{Baton, Loop};
 use crate::engine::Engine;
 use crate::handoff::crew::Lender;
 use crate::handoff::lane::STALL;
-use crate::handoff::{CrewLoop, Frame, Job, RingLoop, Stop};
+use crate::handoff::{Frame, RingLoop, Routes, Stop};
 
 /// Spinning longer gained nothing in the original and cost a tenth of a core.
 pub const SPIN: Duration = Duration::from_micros(10);
@@ -20,8 +20,8 @@ pub const SPIN: Duration = Duration::from_micros(10);
 pub struct LoopThread {
     engine: Engine,
     link: RingLoop,
-    /// Handler threads, where the application is a WSGI one.
-    crew: Option<CrewLoop>,
+    /// Handler threads, for WSGI applications.
+    routes: Routes,
     waker: Waker,
     clock: Clock,
     spin: bool,
@@ -32,12 +32,12 @@ pub struct LoopThread {
 impl LoopThread {
     /// A loop over an engine whose backend's waker is `waker`.
     #[must_use]
-    pub fn new(mut engine: Engine, link: RingLoop, crew: Option<CrewLoop>, spin: bool) -> Self {
+    pub fn new(mut engine: Engine, link: RingLoop, routes: Routes, spin: bool) -> Self {
         let waker = engine.backend().waker();
         LoopThread {
             engine,
             link,
-            crew,
+            routes,
             waker,
             clock: Clock::new(),
             spin,
@@ -75,8 +75,8 @@ impl LoopThread {
 
     /// Whether a handler thread other than the caller wants the GIL.
     #[must_use]
-    pub fn has_computing(&self) -> bool {
-        self.crew.as_ref().is_some_and(CrewLoop::has_computing)
+    pub fn has_computing(&mut self) -> bool {
+        self.routes.crew().is_some_and(|crew| crew.has_computing())
     }
 
     /// Applies what the hosts have said, and hands it to the backend.
@@ -96,7 +96,7 @@ impl LoopThread {
             self.give_jobs();
             return Ok(false);
         }
-        let stalls = self.crew.as_mut().is_some_and(CrewLoop::look_for_stall);
+        let stalls = self.routes.look_for_stall();
         let parked = limit != Some(Duration::ZERO) && self.may_park(stay);
         let timeout = match (parked, stalls) {
             (false, _) => Some(Duration::ZERO),
@@ -123,28 +123,18 @@ impl LoopThread {
             self.stopping |= matches!(frame, Frame::Stop(Stop::Now));
             self.engine.apply(frame);
         }
-        if let Some(crew) = &mut self.crew {
-            if crew.has_frames() {
-                self.engine.look_at_clock();
-                crew.take_frames(&mut self.engine);
-            }
-            self.engine.note_waiting(crew.waiting());
-        }
+        self.routes.take_frames(&mut self.engine);
         if self.link.frames.producer_starved() {
             self.link.host.wake();
         }
     }
 
-    /// Pushes the engine's jobs; what finds the ring full stays with the engine.
+    /// Hands out the engine's jobs; what finds the ring full stays here.
     fn give_jobs(&mut self) {
         let mut pushed = false;
-        while let Some(job) = self.engine.pop_job() {
-            if let Some(crew) = self.crew.as_mut().filter(|_| !matches!(job, Job::Stopped)) {
-                crew.give(job);
-                continue;
-            }
+        while let Some(job) = self.routes.next_job(&mut self.engine) {
             if let Err(job) = self.link.jobs.push(job) {
-                self.engine.unpop_job(job);
+                self.routes.put_back(&mut self.engine, job);
                 break;
             }
             pushed = true;
@@ -178,10 +168,10 @@ impl LoopThread {
 
     /// Whether another turn would do something without a wait.
     fn is_busy(&mut self) -> bool {
-        self.crew.as_mut().is_some_and(CrewLoop::has_frames)
+        self.routes.has_frames()
             || !self.link.frames.is_empty()
             || self.engine.is_ready()
-            || (self.engine.jobs() > 0 && self.link.jobs.has_room())
+            || (self.routes.has_jobs(&mut self.engine) && self.link.jobs.has_room())
     }
 }
 
@@ -192,7 +182,7 @@ impl Loop for LoopThread {
 
     fn computes(&mut self, thread: u8, n: u64) -> bool {
         let now = self.clock.now();
-        self.crew.as_mut().is_some_and(|crew| crew.keeps_right(thread, n, now))
+        self.routes.crew().is_some_and(|crew| crew.keeps_right(thread, n, now))
     }
 
     fn end(&mut self) {

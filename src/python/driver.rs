@@ -6,8 +6,10 @@
 //! of the backend and calls [`Driver::tick`].
 
 use std::os::fd::RawFd;
+use std::sync::OnceLock;
 use std::time::Duration;
 
+use m0_platform::sync::Arc;
 use m0_platform::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use m0_platform::{Clock, Instant, Interest, Waker};
 use pyo3::exceptions::PyRuntimeError;
@@ -15,7 +17,8 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyTuple};
 
-use crate::handoff::Link;
+use crate::handoff::lane::STALL;
+use crate::handoff::{Crew, Direct, Link};
 use crate::host::asgi::{Host, Shared, ThreadBound};
 use crate::host::hand_over::HandOver;
 use crate::model::pump::SPIN;
@@ -25,6 +28,9 @@ const READ: u8 = 1;
 const WRITE: u8 = 2;
 /// While there is always something to do, foreign descriptors of the pump are looked at this often.
 const LOOK_AFTER: Duration = Duration::from_micros(100);
+
+/// However much threads beside have to say, Python gets to look at its signals after so many waits.
+const LOOK_AT_SIGNALS: u32 = 256;
 
 /// Threads are at work for as long after one of them has last called into the loop.
 const AT_WORK: Duration = Duration::from_millis(20);
@@ -55,6 +61,8 @@ pub struct Driver {
     called: AtomicBool,
     /// When that was, in nanoseconds of the clock.
     called_at: AtomicU64,
+    /// Handler threads of WSGI applications beside.
+    crew: OnceLock<Arc<Crew>>,
 }
 
 impl Driver {
@@ -77,7 +85,13 @@ impl Driver {
             waker,
             called: AtomicBool::new(false),
             called_at: AtomicU64::new(0),
+            crew: OnceLock::new(),
         }
+    }
+
+    /// Tells it of handler threads, which want the GIL too.
+    pub fn set_crew(&self, crew: Arc<Crew>) {
+        assert!(self.crew.set(crew).is_ok(), "a server is started once");
     }
 }
 
@@ -155,7 +169,14 @@ impl Driver {
             (Link::Direct(direct), _) => {
                 direct.apply();
                 direct.engine.submit()?;
-                Ok(more || direct.engine.is_ready())
+                let more = more || direct.routes.look_for_stall() || direct.engine.is_ready() || direct.has_jobs();
+                // From here threads ring when they have said something; what they said before is seen by this look.
+                self.waker.announce();
+                let more = more || direct.routes.has_frames();
+                if more {
+                    self.waker.retract();
+                }
+                Ok(more)
             }
             (link, Some(foreign)) => {
                 // From here the loop thread rings when it pushes; what it pushed before is seen by this look.
@@ -203,9 +224,11 @@ impl Driver {
         let shared = &mut *shared;
         shared.check_process()?;
         match (&mut shared.link, &mut shared.foreign) {
-            (Link::Direct(direct), _) => self
-                .gather_direct(py, direct, Some(Duration::ZERO), &mut Vec::new())
-                .map(drop),
+            (Link::Direct(direct), _) => {
+                self.waker.retract();
+                self.gather_direct(py, direct, Some(Duration::ZERO), &mut Vec::new())
+                    .map(drop)
+            }
             (link, Some(foreign)) => {
                 foreign.waker().retract();
                 link.flush()?;
@@ -234,36 +257,54 @@ impl Driver {
     fn gather_direct(
         &self,
         py: Python<'_>,
-        direct: &mut crate::handoff::Direct,
+        direct: &mut Direct,
         timeout: Option<Duration>,
         ready: &mut Vec<(RawFd, Interest)>,
     ) -> PyResult<bool> {
         direct.apply();
-        if direct.engine.is_ready() && direct.engine.jobs() == 0 {
+        if direct.engine.is_ready() && !direct.has_jobs() {
             // What is known already (sends that were over at once) would end the wait below before it has waited.
             direct.engine.pass(|fd, events| ready.push((fd, events)));
         }
+        if direct.has_jobs() || !ready.is_empty() || timeout == Some(Duration::ZERO) {
+            direct.engine.wait(Some(Duration::ZERO))?;
+            direct.engine.pass(|fd, events| ready.push((fd, events)));
+        } else {
+            py.detach(|| self.wait_for_jobs(direct, timeout, ready))?;
+        }
+        Ok(direct.has_jobs())
+    }
+
+    /// Blocks, without the GIL, until there is something for Python; threads beside are served meanwhile. Nothing found after
+    /// a wait is a signal, a deadline or the time: Python looks at its signals.
+    fn wait_for_jobs(
+        &self,
+        direct: &mut Direct,
+        timeout: Option<Duration>,
+        ready: &mut Vec<(RawFd, Interest)>,
+    ) -> std::io::Result<()> {
         let until = timeout.map(|timeout| self.clock.now().plus(timeout));
-        loop {
-            let left = if direct.engine.jobs() > 0 || !ready.is_empty() {
-                Some(Duration::ZERO)
+        for _ in 0..LOOK_AT_SIGNALS {
+            let stalls = direct.routes.look_for_stall();
+            let left = until.map(|until| until.since(self.clock.now()));
+            let limit = if stalls {
+                Some(left.map_or(STALL, |left| left.min(STALL)))
             } else {
-                until.map(|until| until.since(self.clock.now()))
+                left
             };
-            let blocks = left != Some(Duration::ZERO);
-            let engine = &mut direct.engine;
-            if blocks {
-                py.detach(|| self.block(left, |left| engine.wait(left)))?;
-            } else {
-                engine.wait(left)?;
-            }
-            let found = engine.is_ready();
-            engine.pass(|fd, events| ready.push((fd, events)));
-            // Nothing found after blocking is a signal, a deadline or the time: Python looks at its signals.
-            if engine.jobs() > 0 || !ready.is_empty() || !blocks || !found {
-                return Ok(engine.jobs() > 0);
+            self.block(limit, |limit| {
+                let said = direct.routes.has_frames();
+                direct.engine.wait(if said { Some(Duration::ZERO) } else { limit })
+            })?;
+            let found = direct.engine.is_ready() || direct.routes.has_frames() || stalls;
+            direct.engine.pass(|fd, events| ready.push((fd, events)));
+            direct.apply();
+            let over = left == Some(Duration::ZERO) || self.called.load(Ordering::Relaxed);
+            if direct.has_jobs() || !ready.is_empty() || over || !found {
+                break;
             }
         }
+        Ok(())
     }
 
     fn gather_ring(
@@ -302,7 +343,8 @@ impl Driver {
         let now = self.clock.now();
         let called = Instant::from_nanos(self.called_at.load(Ordering::Relaxed));
         let mut state = self.state.get()?;
-        if now.since(called) <= AT_WORK && state.hand_over.is_due(now) {
+        let beside = self.crew.get().is_some_and(|crew| crew.is_busy());
+        if (beside || now.since(called) <= AT_WORK) && state.hand_over.is_due(now) {
             state.hand_over.offer(py);
         }
         Ok(())

@@ -3,6 +3,7 @@
 mod driver;
 mod listen;
 mod service;
+mod start;
 
 use pyo3::prelude::*;
 

@@ -12,27 +12,28 @@ use pyo3::types::{PyDict, PyList};
 use super::driver::Driver;
 use super::listen::{self, Bound};
 use crate::config::{Config, Exit, Interface, LoopChoice, Model};
-use crate::doctor::choice;
-use crate::engine::{Engine, Settings, SharedStats, Stats};
-use crate::handoff::{Crew, CrewLoop, Direct, Frame, Link, Outlet, RingLoop, Stop, crew, rings};
-use crate::host::asgi::{Host, Runtime, Scopes};
+use crate::doctor::{choice, interface_name};
+use crate::engine::{Engine, Mounts, Settings, SharedStats, Stats};
+use crate::handoff::{Crew, Direct, Frame, Link, Outlet, RingLoop, Routes, Stop, rings};
+use crate::host::asgi::{Host, Runtime};
 use crate::host::forwarded::Trust;
 use crate::host::wsgi;
 use crate::http1::Limits;
 use crate::log::Logger;
-use crate::model::baton::Baton;
-use crate::model::pump::LoopThread;
-use crate::python_config::PyConfig;
+use crate::python_config::{PyConfig, process_interface};
 
 /// The engine before it is handed to the loop thread (pump only).
-struct Waiting {
-    engine: Engine,
-    link: RingLoop,
-    crew: Option<CrewLoop>,
+pub(super) struct Waiting {
+    pub engine: Engine,
+    pub link: RingLoop,
+    pub routes: Routes,
 }
 
+/// One application as Python found it: the object, its interface, and its lifespan's state.
+pub(super) type Found = (Py<PyAny>, String, Option<Py<PyDict>>);
+
 /// The loop thread, from its start to its end.
-enum Thread {
+pub(super) enum Thread {
     None,
     Waiting(Box<Waiting>),
     Running(JoinHandle<std::io::Result<()>>),
@@ -41,18 +42,19 @@ enum Thread {
 /// One server.
 #[pyclass(frozen, module = "m0serve._native")]
 pub struct Service {
-    config: Arc<Config>,
+    pub(super) config: Arc<Config>,
     resolved: Resolved,
     /// The backend of an engine that was moved off this thread.
-    moved: OnceLock<Resolved>,
-    is_wsgi: OnceLock<()>,
-    host: Py<Host>,
+    pub(super) moved: OnceLock<Resolved>,
+    /// The interface of each mount, by its number.
+    pub(super) interfaces: OnceLock<Vec<String>>,
+    pub(super) host: Py<Host>,
     driver: Py<Driver>,
     bound: OnceLock<Bound>,
-    thread: Mutex<Thread>,
-    stats: Arc<SharedStats>,
-    log: Logger,
-    /// The host of a WSGI application, and the threads that it runs on.
+    pub(super) thread: Mutex<Thread>,
+    pub(super) stats: Arc<SharedStats>,
+    pub(super) log: Logger,
+    /// The host of WSGI applications, and the threads that it runs on.
     wsgi: OnceLock<(wsgi::Host, Arc<Crew>)>,
     /// What drives the turn on a loop that is not ours.
     foreign_loop: OnceLock<Py<PyAny>>,
@@ -94,7 +96,7 @@ impl Service {
                     Thread::Waiting(Box::new(Waiting {
                         engine,
                         link,
-                        crew: None,
+                        routes: Routes::default(),
                     })),
                 )
             }
@@ -105,7 +107,7 @@ impl Service {
             config,
             resolved,
             moved: OnceLock::new(),
-            is_wsgi: OnceLock::new(),
+            interfaces: OnceLock::new(),
             host,
             driver,
             bound: OnceLock::new(),
@@ -130,7 +132,7 @@ impl Service {
         let dict = PyDict::new(py);
         dict.set_item("backend", self.backend().kind.name())?;
         dict.set_item("model", Config::name_of(self.model()))?;
-        dict.set_item("interface", Config::name_of(self.interface()))?;
+        dict.set_item("interface", self.interface_name())?;
         dict.set_item("loop", self.loop_name())?;
         dict.set_item("reason", self.backend().reason.as_deref().unwrap_or(""))?;
         Ok(dict)
@@ -143,62 +145,30 @@ impl Service {
             .call1((self.driver.clone_ref(py),))
     }
 
-    /// Listens; returns the ready line.
-    fn start(
-        &self,
-        py: Python<'_>,
-        event_loop: &Bound2<'_, PyAny>,
-        app: Py<PyAny>,
-        interface: &str,
-        state: Option<Py<PyDict>>,
-    ) -> PyResult<String> {
+    /// Listens; returns the ready line. `apps` are in the order of the configuration's mounts.
+    fn start(&self, py: Python<'_>, event_loop: &Bound2<'_, PyAny>, apps: Vec<Found>) -> PyResult<String> {
         let bound = self
             .bound
             .get()
             .ok_or_else(|| PyRuntimeError::new_err("bind() comes before start()"))?;
-        let own = self.is_own_loop();
-        let crew = match interface {
-            "wsgi" => Some((self.make_crew()?, app.clone_ref(py))),
-            _ => None,
-        };
-        let runtime = Runtime::new(event_loop, app, own)?;
-        let scopes = Scopes::new(py, &self.config.root_path, state, self.trust(), bound.path.clone())?;
-        self.host.get().start(runtime, scopes)?;
-        let socket = bound.listen()?;
-        let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
-        match std::mem::replace(&mut *thread, Thread::None) {
-            Thread::None => {
-                let mut shared = self.host.get().shared.get()?;
-                if let Link::Direct(direct) = &mut shared.link {
-                    direct.engine.listen(socket)?;
-                    direct.engine.submit()?;
-                }
-            }
-            Thread::Waiting(mut waiting) => {
-                waiting.engine.listen(socket)?;
-                let spin = m0_platform::thread::usable_cpus() > 1;
-                let run = LoopThread::new(waiting.engine, waiting.link, waiting.crew, spin);
-                let log = self.log.clone();
-                let inverted = crew.is_some() && self.model() == Model::Inverted;
-                let (baton, handle) = if inverted {
-                    let baton = Arc::new(Baton::new(run));
-                    let watched = baton.clone();
-                    let watch = move || guard(&log, || watched.watch());
-                    (Some(baton), m0_platform::thread::spawn("m0serve-sentinel", watch)?)
-                } else {
-                    (
-                        None,
-                        m0_platform::thread::spawn("m0serve-loop", move || guard(&log, || run.run()))?,
-                    )
-                };
-                *thread = Thread::Running(handle);
-                if let Some((crew, app)) = crew {
-                    self.make_wsgi_host(py, app, crew, baton)?;
-                }
-            }
-            Thread::Running(_) => return Err(PyRuntimeError::new_err("the server has been started already")),
+        let interfaces = apps.iter().map(|(_, interface, _)| interface.clone()).collect();
+        if self.interfaces.set(interfaces).is_err() {
+            return Err(PyRuntimeError::new_err("the server has been started already"));
         }
-        drop(thread);
+        let own = self.is_own_loop();
+        let crew = self.make_crew()?;
+        let (scopes, asgi, wsgi) = self.sort_apps(py, apps, bound, crew.as_deref())?;
+        let runtime = Runtime::new(event_loop, asgi, own)?;
+        self.host.get().start(runtime, scopes)?;
+        let baton = self.run(bound.listen()?)?;
+        if let Some(crew) = crew {
+            let asyncio = self.waker_of_asyncio()?;
+            if asyncio.is_some() {
+                self.driver.get().set_crew(crew.clone());
+            }
+            let host = wsgi::Host::new(py, wsgi, crew.clone(), asyncio, baton, self.log.clone())?;
+            assert!(self.wsgi.set((host, crew)).is_ok(), "a server is started once");
+        }
         if !own {
             let drive = py.import("m0serve._foreign")?.getattr("Foreign")?;
             let made = drive.call1((event_loop, self.driver.clone_ref(py)))?;
@@ -345,7 +315,7 @@ impl Service {
         }
     }
 
-    fn trust(&self) -> Trust {
+    pub(super) fn trust(&self) -> Trust {
         Trust(
             self.config
                 .proxy_headers
@@ -353,77 +323,27 @@ impl Service {
         )
     }
 
-    fn interface(&self) -> Interface {
-        match self.is_wsgi.get() {
-            Some(()) => Interface::Wsgi,
-            None => Interface::Asgi,
-        }
+    /// What decides model and backend.
+    pub(super) fn interface(&self) -> Interface {
+        self.interfaces
+            .get()
+            .map_or(Interface::Asgi, |all| process_interface(all))
     }
 
-    fn model(&self) -> Model {
+    /// The interface of all applications, where they have the same.
+    fn interface_name(&self) -> String {
+        let all = self.interfaces.get().map_or(&[][..], Vec::as_slice);
+        let names: Vec<Option<&str>> = all.iter().map(|name| Some(name.as_str())).collect();
+        interface_name(&names).unwrap_or_else(|| Config::name_of(Interface::Asgi))
+    }
+
+    pub(super) fn model(&self) -> Model {
         self.config.model_for(self.interface()).unwrap_or(self.config.model)
     }
 
     /// The backend that serves.
     fn backend(&self) -> &Resolved {
         self.moved.get().unwrap_or(&self.resolved)
-    }
-
-    /// Makes the crew of a WSGI application, whose engine runs on other threads than this one.
-    fn make_crew(&self) -> PyResult<Arc<Crew>> {
-        let _ = self.is_wsgi.set(());
-        self.move_engine()?;
-        let spin = m0_platform::thread::usable_cpus() > 1;
-        let threads = self.config.handler_threads(m0_platform::thread::online_cpus());
-        let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
-        let Thread::Waiting(waiting) = &mut *thread else {
-            return Err(PyRuntimeError::new_err("the server has been started already"));
-        };
-        let (crew, side) = crew(threads, waiting.engine.backend().waker(), Clock::new(), spin);
-        let inverted = self.model() == Model::Inverted;
-        waiting.crew = Some(if inverted { side.inline() } else { side });
-        Ok(crew)
-    }
-
-    fn make_wsgi_host(
-        &self,
-        py: Python<'_>,
-        app: Py<PyAny>,
-        crew: Arc<Crew>,
-        baton: Option<Arc<Baton<LoopThread>>>,
-    ) -> PyResult<()> {
-        let wrapper = py.get_type::<wsgi::FileWrapper>().into_any();
-        let multithread = crew.size() > 1;
-        let environs = wsgi::Environs::new(py, &self.config.root_path, self.trust(), wrapper, multithread)?;
-        let host = wsgi::Host::new(py, app, environs, crew.clone(), baton, self.log.clone())?;
-        assert!(self.wsgi.set((host, crew)).is_ok(), "a server is started once");
-        Ok(())
-    }
-
-    /// Has the engine run on a thread of its own. Which interface an application has is known only once it is imported,
-    /// within the loop that by then waits on the engine's backend: that one stays with the loop, the engine is made anew.
-    fn move_engine(&self) -> PyResult<()> {
-        let mut shared = self.host.get().shared.get()?;
-        let Link::Direct(direct) = &mut shared.link else {
-            return Ok(());
-        };
-        let to_host = direct.engine.backend().waker();
-        let backend = choice(self.config.backend_for(self.interface(), self.model()));
-        let (backend, resolved) = m0_platform::open(backend, &Options::default()).map_err(refused)?;
-        let _ = self.moved.set(resolved);
-        let engine = Engine::new(backend, settings(&self.config), Clock::new(), self.log.clone());
-        let mut engine = engine.publishing(self.stats.clone());
-        let (host, link) = rings(engine.backend().waker(), to_host);
-        let Link::Direct(direct) = std::mem::replace(&mut shared.link, Link::Ring(host)) else {
-            unreachable!("it was a moment ago")
-        };
-        shared.foreign = Some(direct.engine.into_backend());
-        *self.thread.lock().unwrap_or_else(PoisonError::into_inner) = Thread::Waiting(Box::new(Waiting {
-            engine,
-            link,
-            crew: None,
-        }));
-        Ok(())
     }
 
     /// On a loop that is not ours nothing else would notice what was pushed outside a turn.
@@ -434,24 +354,39 @@ impl Service {
         }
     }
 
+    /// The interface, or that of each mount.
+    fn interfaces_shown(&self) -> String {
+        let (mounts, all) = (self.config.mounts(), self.interfaces.get());
+        match (&mounts[..], all) {
+            ([], _) | ([_], _) | (_, None) => format!("interface {}", self.interface_name()),
+            (mounts, Some(all)) => {
+                let each = mounts
+                    .iter()
+                    .zip(all)
+                    .map(|(mount, name)| format!("{name} at {}", mount.shown()));
+                format!("interfaces {}", each.collect::<Vec<_>>().join(" and "))
+            }
+        }
+    }
+
     fn ready_line(&self, bound: &Bound) -> String {
         let reason = match &self.backend().reason {
             Some(reason) => format!("; not io_uring: {reason}"),
             None => String::new(),
         };
         format!(
-            "m0serve ready on {} (backend {}, model {}, interface {}, loop {}{reason})",
+            "m0serve ready on {} (backend {}, model {}, {}, loop {}{reason})",
             bound.address,
             self.backend().kind.name(),
             Config::name_of(self.model()),
-            Config::name_of(self.interface()),
+            self.interfaces_shown(),
             self.loop_name(),
         )
     }
 }
 
 /// What to end with where the platform refuses.
-fn refused(refused: m0_platform::Refused) -> PyErr {
+pub(super) fn refused(refused: m0_platform::Refused) -> PyErr {
     PyErr::from(if refused.unsupported {
         Exit::config(refused.sentence)
     } else {
@@ -460,7 +395,7 @@ fn refused(refused: m0_platform::Refused) -> PyErr {
 }
 
 /// The main function of a thread of the loop. A failure of the loop ends the process, and so does a failed assertion.
-fn guard(log: &Logger, run: impl FnOnce() -> std::io::Result<()>) -> std::io::Result<()> {
+pub(super) fn guard(log: &Logger, run: impl FnOnce() -> std::io::Result<()>) -> std::io::Result<()> {
     match std::panic::catch_unwind(std::panic::AssertUnwindSafe(run)) {
         Ok(Ok(())) => Ok(()),
         Ok(Err(error)) => crate::model::cannot_go_on(log, &error),
@@ -474,7 +409,7 @@ fn guard(log: &Logger, run: impl FnOnce() -> std::io::Result<()>) -> std::io::Re
     }
 }
 
-fn settings(config: &Config) -> Settings {
+pub(super) fn settings(config: &Config) -> Settings {
     Settings {
         limits: Limits {
             max_head: config.max_head,
@@ -490,6 +425,7 @@ fn settings(config: &Config) -> Settings {
         date: config.date_header,
         server: config.server_header.then(|| b"m0serve".to_vec()),
         access_log: config.access_log,
+        mounts: Mounts::new(config.mounts().iter().map(|mount| mount.prefix.as_str())),
     }
 }
 

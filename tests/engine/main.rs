@@ -8,6 +8,7 @@
 mod ending;
 mod faults;
 mod identity;
+mod mounts;
 mod requests;
 mod responses;
 mod rig;

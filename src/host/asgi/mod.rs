@@ -143,7 +143,7 @@ impl Host {
         })
     }
 
-    /// Tells it the loop and the application.
+    /// Tells it the loop and the applications.
     pub fn start(&self, runtime: Runtime, scopes: Scopes) -> PyResult<()> {
         self.shared.get()?.scopes = Some(scopes);
         self.runtime
@@ -168,7 +168,7 @@ impl Host {
         }
     }
 
-    /// Loop and application.
+    /// Loop and applications.
     pub fn runtime(&self) -> &Runtime {
         self.runtime.get().expect("no request comes before the start")
     }

@@ -11,7 +11,7 @@ use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyTuple};
 
 use crate::handoff::{Request, RequestHead, Version};
 use crate::host::forwarded::{Forwarded, Trust};
-use crate::host::percent_decode;
+use crate::http1::percent_decode;
 
 /// Header names that get one object for all requests.
 const NAMES: [&str; 40] = [
@@ -60,11 +60,19 @@ const NAMES: [&str; 40] = [
 /// A connection, and its `client` and `server` as objects.
 type Addresses = (Token, Py<PyAny>, Py<PyAny>);
 
+/// What the scopes of one application have in common.
+struct Of {
+    template: Py<PyDict>,
+    /// The lifespan's, copied for each request.
+    state: Option<Py<PyDict>>,
+}
+
 /// Builds scopes.
 pub struct Scopes {
-    template: Py<PyDict>,
+    /// By the number of the mount; none for those of another host.
+    mounts: Vec<Option<Of>>,
     asgi: Py<PyDict>,
-    state: Option<Py<PyDict>>,
+    /// Where a proxy publishes the server; the applications' prefixes come after it.
     root_path: String,
     trust: Trust,
     /// Known names by a hash of length and two letters; see [`name_slot`].
@@ -78,30 +86,8 @@ pub struct Scopes {
 }
 
 impl Scopes {
-    /// A builder. `state` is the lifespan's, copied for each request.
-    pub fn new(
-        py: Python<'_>,
-        root_path: &str,
-        state: Option<Py<PyDict>>,
-        trust: Trust,
-        unix: Option<String>,
-    ) -> PyResult<Self> {
-        let template = PyDict::new(py);
-        template.set_item("type", intern!(py, "http"))?;
-        for key in [
-            "asgi",
-            "http_version",
-            "server",
-            "client",
-            "scheme",
-            "method",
-            "root_path",
-        ] {
-            template.set_item(key, py.None())?; // only for their order and the dict's size
-        }
-        template.set_item("root_path", root_path)?;
-        template.set_item("scheme", intern!(py, "http"))?;
-        template.set_item("http_version", intern!(py, "1.1"))?;
+    /// A builder, for no application yet.
+    pub fn new(py: Python<'_>, root_path: &str, trust: Trust, unix: Option<String>) -> PyResult<Self> {
         let asgi = PyDict::new(py);
         asgi.set_item("version", "3.0")?;
         asgi.set_item("spec_version", "2.5")?;
@@ -110,9 +96,8 @@ impl Scopes {
             names[name_slot(name.as_bytes())] = Some((name, PyBytes::new(py, name.as_bytes()).unbind()));
         }
         Ok(Scopes {
-            template: template.unbind(),
+            mounts: Vec::new(),
             asgi: asgi.unbind(),
-            state,
             root_path: root_path.to_owned(),
             trust,
             names,
@@ -123,10 +108,36 @@ impl Scopes {
         })
     }
 
+    /// Adds an application, by the number of its mount. `prefix` is empty at `/`; `state` is the lifespan's.
+    ///
+    /// # Errors
+    /// None but those of memory.
+    pub fn add(&mut self, py: Python<'_>, mount: usize, prefix: &str, state: Option<Py<PyDict>>) -> PyResult<()> {
+        let template = PyDict::new(py);
+        template.set_item("type", intern!(py, "http"))?;
+        for key in ["asgi", "http_version", "server", "client", "scheme", "method"] {
+            template.set_item(key, py.None())?; // only for their order and the dict's size
+        }
+        template.set_item("root_path", format!("{}{prefix}", self.root_path))?;
+        template.set_item("scheme", intern!(py, "http"))?;
+        template.set_item("http_version", intern!(py, "1.1"))?;
+        if self.mounts.len() <= mount {
+            self.mounts.resize_with(mount + 1, || None);
+        }
+        self.mounts[mount] = Some(Of {
+            template: template.unbind(),
+            state,
+        });
+        Ok(())
+    }
+
     /// The scope of one request.
     pub fn build<'py>(&mut self, py: Python<'py>, request: &Request) -> PyResult<Bound<'py, PyDict>> {
         let head = &request.head;
-        let scope = self.template.bind(py).copy()?;
+        let of = self.mounts[usize::from(request.mount)].as_ref();
+        let of = of.expect("a request comes to the host of its application");
+        let scope = of.template.bind(py).copy()?;
+        let state = of.state.as_ref().map(|state| state.bind(py).copy()).transpose()?;
         let forwarded = self.trust.look(head, request.peer.map(|peer| peer.ip()));
         scope.set_item(intern!(py, "asgi"), self.asgi.bind(py).copy()?)?;
         if head.version == Version::Http10 {
@@ -141,7 +152,8 @@ impl Scopes {
         scope.set_item(intern!(py, "method"), method)?;
         let raw_path = head.get(head.path);
         let path = decode_path(raw_path);
-        // As uvicorn has it: both paths begin with the root path that the server was told.
+        // As uvicorn has it: both paths begin with the root path that the server was told. The prefix of a mount is part
+        // of what was sent, so they begin with the scope's whole root path, which Starlette takes off again.
         if self.root_path.is_empty() {
             scope.set_item(intern!(py, "path"), PyString::new(py, &path))?;
             scope.set_item(intern!(py, "raw_path"), PyBytes::new(py, raw_path))?;
@@ -155,8 +167,8 @@ impl Scopes {
         let extensions = PyDict::new(py);
         extensions.set_item(intern!(py, "http.response.pathsend"), PyDict::new(py))?;
         scope.set_item(intern!(py, "extensions"), extensions)?;
-        if let Some(state) = &self.state {
-            scope.set_item(intern!(py, "state"), state.bind(py).copy()?)?;
+        if let Some(state) = state {
+            scope.set_item(intern!(py, "state"), state)?;
         }
         Ok(scope)
     }

@@ -31,12 +31,13 @@ pub fn begin(host: &Bound<'_, Host>, mut request: Box<Request>, plain: bool) -> 
         let scopes = shared.scopes.as_mut().expect("scopes come with the start");
         scopes.build(py, &request)
     };
+    let mount = request.mount;
     drop(request);
     let runtime = host.get().runtime();
     let receive = exchange.getattr(intern!(py, "receive"))?;
     let send = exchange.getattr(intern!(py, "send"))?;
     let started = scope
-        .and_then(|scope| runtime.app.bind(py).call1((scope, receive, send)))
+        .and_then(|scope| runtime.app(py, mount).call1((scope, receive, send)))
         .and_then(|made| runtime.spawn(made, plain));
     let task = match started {
         Ok(task) => task,

@@ -13,6 +13,8 @@ use crate::host::forwarded::Trust;
 pub struct Environs {
     template: Py<PyDict>,
     script_name: String,
+    /// What is not part of `PATH_INFO`, where a path begins with it.
+    before: String,
     trust: Trust,
     /// Keys of fields that most requests have, by the fields' names.
     names: Vec<(&'static str, Py<PyString>)>,
@@ -43,13 +45,15 @@ const NAMES: [&str; 20] = [
 ];
 
 impl Environs {
-    /// A builder. `script_name` is where the application is mounted, without a slash at its end.
+    /// A builder. `root_path` is where a proxy publishes the server, `prefix` where the application is mounted in it; both
+    /// are without a slash at the end.
     ///
     /// # Errors
     /// What looking up `sys.stderr` gave.
     pub fn new(
         py: Python<'_>,
-        script_name: &str,
+        root_path: &str,
+        prefix: &str,
         trust: Trust,
         file_wrapper: Bound<'_, PyAny>,
         multithread: bool,
@@ -77,7 +81,10 @@ impl Environs {
             (*name, PyString::intern(py, &key).unbind())
         });
         Ok(Environs {
-            script_name: script_name.to_owned(),
+            script_name: format!("{root_path}{prefix}"),
+            // The proxy has taken the root path off, or else no prefix would have been found; where there is none to be
+            // found it may have left it.
+            before: if prefix.is_empty() { root_path } else { prefix }.to_owned(),
             trust,
             names: names.collect(),
             template: template.unbind(),
@@ -99,9 +106,8 @@ impl Environs {
         let set = |key: &Bound<'py, PyString>, value: Bound<'py, PyString>| environ.set_item(key, value);
         set(intern!(py, "REQUEST_METHOD"), latin1(py, head.get(head.method)))?;
         let path = decode(head.get(head.path));
-        // A proxy may or may not have taken the prefix off.
-        let path_info = match path.strip_prefix(self.script_name.as_bytes()) {
-            Some(rest) if !self.script_name.is_empty() && (rest.is_empty() || rest[0] == b'/') => rest,
+        let path_info = match path.strip_prefix(self.before.as_bytes()) {
+            Some(rest) if rest.is_empty() || rest[0] == b'/' => rest,
             _ => &path,
         };
         if !self.script_name.is_empty() {
@@ -221,7 +227,7 @@ fn decode(raw: &[u8]) -> std::borrow::Cow<'_, [u8]> {
     if memchr::memchr(b'%', raw).is_none() {
         return raw.into();
     }
-    crate::host::percent_decode(raw).into()
+    crate::http1::percent_decode(raw).into()
 }
 
 #[cfg(test)]

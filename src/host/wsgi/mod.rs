@@ -13,9 +13,9 @@ mod view;
 
 use std::time::Duration;
 
-use m0_platform::Clock;
 use m0_platform::sync::{Arc, Mutex};
 use m0_platform::thread::usable_cpus;
+use m0_platform::{Clock, Waker};
 use pyo3::exceptions::PyAssertionError;
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -38,10 +38,20 @@ use crate::model::pump::LoopThread;
 /// that have just been answered are nearer than that. A view that computes gets its share all the same, by the interval.
 const HOLD_ON: Duration = Duration::from_micros(200);
 
-/// A WSGI application and its crew.
+/// A WSGI application.
+pub struct App {
+    /// The object.
+    pub app: Py<PyAny>,
+    /// What its environs have in common.
+    pub environs: Environs,
+}
+
+/// WSGI applications and their crew.
 pub struct Host {
-    app: Py<PyAny>,
-    environs: Environs,
+    /// By the number of the mount; none for those of another host.
+    apps: Vec<Option<App>>,
+    /// Ends the wait of asyncio's thread, where this process hosts ASGI applications too.
+    asyncio: Option<Waker>,
     crew: Arc<Crew>,
     /// Where the threads run the loop themselves.
     baton: Option<Arc<Baton<LoopThread>>>,
@@ -60,16 +70,16 @@ impl Host {
     /// What importing our own Python side gave.
     pub fn new(
         py: Python<'_>,
-        app: Py<PyAny>,
-        environs: Environs,
+        apps: Vec<Option<App>>,
         crew: Arc<Crew>,
+        asyncio: Option<Waker>,
         baton: Option<Arc<Baton<LoopThread>>>,
         log: Logger,
     ) -> PyResult<Self> {
         let helpers = py.import("m0serve._tasks")?;
         Ok(Host {
-            app,
-            environs,
+            apps,
+            asyncio,
             crew,
             baton,
             clock: Clock::new(),
@@ -173,9 +183,10 @@ impl Host {
         }
     }
 
-    /// A view that has waited elsewhere may want the GIL back, and this thread would never let it.
+    /// A view that has waited elsewhere, or asyncio, may want the GIL back, and this thread would never let it.
     fn hand_over(&self, py: Python<'_>, hand_over: &mut HandOver) {
-        if self.crew.has_others_at_work() && hand_over.is_due(self.clock.now()) {
+        let asyncio_runs = self.asyncio.as_ref().is_some_and(|waker| !waker.is_parked());
+        if (asyncio_runs || self.crew.has_others_at_work()) && hand_over.is_due(self.clock.now()) {
             hand_over.offer(py);
         }
     }
@@ -183,7 +194,7 @@ impl Host {
     /// Serves one request.
     fn view(&self, py: Python<'_>, work: Work, seat: Seat) -> Seat {
         let Work { mut request, mailbox } = work;
-        let index = seat.index;
+        let (index, mount) = (seat.index, request.mount);
         let head = &request.head;
         let text = |span| String::from_utf8_lossy(head.get(span));
         self.crew.note(index, &[&text(head.method), " ", &text(head.path)]);
@@ -196,15 +207,18 @@ impl Host {
             }
         }
         self.crew.note(index, &[]);
+        self.crew.lane.done(mount);
         view::release(&view).expect("only the view's own thread takes its seat back")
     }
 
     /// Calls the application and sends what it returns.
     fn respond(&self, py: Python<'_>, view: &Shared, request: &Request) -> PyResult<()> {
         let input = Bound::new(py, Input { view: view.clone() })?;
-        let environ = self.environs.build(py, request, input.into_any())?;
+        let app = self.apps[usize::from(request.mount)].as_ref();
+        let app = app.expect("a request comes to the host of its application");
+        let environ = app.environs.build(py, request, input.into_any())?;
         let start = Bound::new(py, StartResponse { view: view.clone() })?;
-        let body = self.app.bind(py).call1((environ, start))?;
+        let body = app.app.bind(py).call1((environ, start))?;
         let sent = send_body(view, &body);
         view::end(py, view, sent.is_ok());
         // Whatever happened: an iterable with a `close` is closed, once. The client does not wait for it.

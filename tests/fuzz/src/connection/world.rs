@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use m0_platform::Clock;
 use m0serve::config::LogLevel;
-use m0serve::engine::Settings;
+use m0serve::engine::{Mounts, Settings};
 use m0serve::handoff::{ExchangeId, Job, Request, WINDOW, Why, charge};
 use m0serve::http1::Limits;
 use m0serve::log::Logger;
@@ -66,6 +66,7 @@ impl World {
             Limits::default()
         };
         let settings = Settings {
+            mounts: Mounts::default(),
             limits,
             header_timeout: Duration::from_secs(2),
             body_timeout: Duration::from_secs(2),
