@@ -7,19 +7,17 @@ what happens behind a response) is asked below that.
 
 from __future__ import annotations
 
-import gzip
 import importlib
 import json
-import re
 import sys
 import uuid
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import pytest
 
-from harness.client import Client, chunked, request
+from harness.asks import FORM, JSON, MULTIPART, Answer, Ask, multipart
+from harness.client import request
 from harness.server import APPS, Server, Servers
 from harness.waiting import until
 
@@ -27,96 +25,6 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # it would like a successor of httpx
     from starlette.testclient import TestClient
 
-#: The server's own affair, or what a test client has no use for.
-LEFT_OUT = {"date", "server", "connection", "transfer-encoding"}
-MASKS = [
-    (re.compile(r"expires=[^;]+", re.IGNORECASE), "expires=WHEN"),
-    (re.compile(r"(boundary=|--)[0-9a-f]{26}"), r"\1BOUNDARY"),
-    (re.compile(r"(session=)[\w.=-]+"), r"\1SESSION"),
-]
-ALWAYS = {"user-agent": "testclient", "accept": "*/*", "accept-encoding": "identity"}
-
-
-def mask(text: str) -> str:
-    for pattern, instead in MASKS:
-        text = pattern.sub(instead, text)
-    return text
-
-
-@dataclass
-class Answer:
-    """What must be equal."""
-
-    status: int
-    headers: dict[str, list[str]]
-    body: str
-
-    @classmethod
-    def of(cls, status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> Answer:
-        """From what came."""
-        kept: dict[str, list[str]] = {}
-        for raw, value in headers:
-            if (name := raw.decode("latin-1").lower()) not in LEFT_OUT:
-                text = mask(value.decode("latin-1"))
-                # It is made from a set, whose order differs from process to process.
-                kept.setdefault(name, []).append(", ".join(sorted(text.split(", "))) if name == "allow" else text)
-        return cls(status, kept, mask(body.decode("utf-8", "surrogateescape")))
-
-
-@dataclass
-class Ask:
-    """One request."""
-
-    target: str
-    method: str = "GET"
-    fields: tuple[str, ...] = ()
-    body: bytes | None = None
-    #: What is expected anyway, so that the two cannot agree on nonsense.
-    status: int = 200
-    #: GZipMiddleware lets a file pass that the server sends by itself.
-    by_path: bool = False
-
-    def headers(self) -> list[tuple[str, str]]:
-        """The fields, with those that always come."""
-        own = [(name, value.strip()) for name, _, value in (field.partition(":") for field in self.fields)]
-        names = {name.lower() for name, _ in own}
-        return own + [item for item in ALWAYS.items() if item[0] not in names]
-
-    def live(self, client: Client, in_chunks: bool = False) -> Answer:
-        """Put it to the server."""
-        fields = [f"{name}: {value}" for name, value in self.headers()]
-        if in_chunks and self.body is not None:
-            head = request(self.target, *fields, "Transfer-Encoding: chunked", method=self.method)
-            client.send(head + chunked(self.body[:1000], *([self.body[1000:]] if self.body[1000:] else [])))
-        else:
-            client.send(request(self.target, *fields, method=self.method, body=self.body))
-        response = client.response(self.method)
-        assert client.waiting() == b"", self
-        body = response.body
-        if response.all("content-encoding") == [b"gzip"] and body:
-            body = gzip.decompress(body)
-        return Answer.of(response.status, response.headers, body)
-
-    def tested(self, client: TestClient) -> Answer:
-        """Put it to the test client."""
-        client.cookies.clear()
-        headers = [(name.encode(), value.encode("latin-1")) for name, value in self.headers()]
-        got = client.request(self.method, self.target, headers=headers, content=self.body, follow_redirects=False)
-        return Answer.of(got.status_code, got.headers.raw, got.content)
-
-
-def multipart(*parts: tuple[str, str | None, bytes]) -> bytes:
-    """A form: field name, file name or None, contents."""
-    body = b""
-    for name, filename, data in parts:
-        more = f'; filename="{filename}"\r\nContent-Type: application/octet-stream' if filename is not None else ""
-        body += f'--limit\r\nContent-Disposition: form-data; name="{name}"{more}\r\n\r\n'.encode() + data + b"\r\n"
-    return body + b"--limit--\r\n"
-
-
-MULTIPART = "Content-Type: multipart/form-data; boundary=limit"
-FORM = "Content-Type: application/x-www-form-urlencoded"
-JSON = "Content-Type: application/json"
 GZIP = "Accept-Encoding: gzip"
 BIG = b"".join(b"%08d" % number for number in range(400_000))
 ORIGIN = "Origin: https://example.org"
@@ -282,6 +190,14 @@ def tester(name: str) -> Iterator[TestClient]:
         yield client
 
 
+def without_a_server(ask: Ask, client: TestClient) -> Answer:
+    """Put it to the test client."""
+    client.cookies.clear()
+    headers = [(name.encode(), value.encode("latin-1")) for name, value in ask.headers()]
+    got = client.request(ask.method, ask.target, headers=headers, content=ask.body, follow_redirects=False)
+    return Answer.of(got.status_code, got.headers.raw, got.content)
+
+
 def serve(servers: Servers, name: str) -> Server:
     return servers.get(f"{name}:app")
 
@@ -289,7 +205,7 @@ def serve(servers: Servers, name: str) -> Server:
 def test_every_answer_is_the_frameworks_own(servers: Servers, tester: TestClient, name: str) -> None:
     with serve(servers, name).connect(timeout=30) as client:
         for ask in APPLICATIONS[name]:
-            expected = ask.tested(tester)
+            expected = without_a_server(ask, tester)
             assert expected.status == ask.status, (ask.target, expected)
             answers = [ask.live(client)]
             if ask.body:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import cast
 
 from m0serve._native import Exit, Service
@@ -26,3 +28,18 @@ def make(name: str, service: Service) -> asyncio.AbstractEventLoop:
     if name == "asyncio":
         return Loop(service.selector())
     return cast(asyncio.AbstractEventLoop, importlib.import_module(name).new_event_loop())
+
+
+@contextmanager
+def out_of_sight(loop: asyncio.AbstractEventLoop) -> Iterator[None]:
+    """While an application is imported, it finds no loop running, as under other servers.
+
+    Django lets nobody at its database where one runs, and `asyncio.run` refuses to. `asyncio.get_event_loop` gives
+    `loop` all the same.
+    """
+    asyncio._set_running_loop(None)
+    try:
+        yield
+    finally:
+        asyncio._set_running_loop(loop)
+        asyncio.set_event_loop(loop)  # `asyncio.run` leaves none behind

@@ -169,9 +169,9 @@ class Server:
             self._stopping.set()
         on_main_thread = threading.current_thread() is threading.main_thread()
         with self._signals(loop) if on_main_thread else nullcontext():
-            # Imported while the loop runs, so that the application's modules may ask for it.
             try:
-                found = self._find_apps()
+                with _loops.out_of_sight(loop):
+                    found = self._find_apps()
                 self._config.model_for([mounted.interface for mounted in found])
             except Exit as end:
                 return report_exit(end)

@@ -30,8 +30,9 @@ def report(error: BaseException, name: str) -> None:
 def is_farewell(error: BaseException, depth: int = 16) -> bool:
     """Whether an application that failed after its client had gone only passed on that ``send`` said so.
 
-    As it was raised, within a group, as the cause of another error, or turned into one where it was caught, which is how
-    Starlette makes its own ClientDisconnect of it. What goes wrong while it is being handled is an error like any other.
+    As it was raised, within a group, as the cause of another error, or turned into one where it was caught, which is
+    how Starlette makes its own ClientDisconnect of it. What goes wrong while it is being handled is an error like any
+    other.
     """
     if isinstance(error, ClientDisconnected):
         return True

@@ -14,6 +14,9 @@ from urllib.parse import unquote
 OUTER: contextvars.ContextVar[str] = contextvars.ContextVar("outer", default="missing")
 OUTER.set("set at import")
 
+# A module may: no loop runs yet that it could see.
+asyncio.run(asyncio.sleep(0))
+
 DATA = Path(__file__).parent / "static" / "style.css"
 
 
