@@ -68,6 +68,46 @@ def tasks(server: Server) -> None:
             client.to_end()
 
 
+def wsgi_pipelines(server: Server) -> None:
+    """Lists, bodies of requests, generators with `write` among their blocks, and files, over connections that stay.
+
+    Three rounds of it are more than 20,000 requests.
+    """
+    reads = request("/reads", method="POST", body=b"b" * 500)
+    in_chunks = request("/reads", "Transfer-Encoding: chunked", method="POST") + chunked(b"one", b"two")
+    shapes = request("/shape?which=writing") + request("/file?which=named")
+    batch = (GET + reads + in_chunks + shapes) * (DEPTH // 5)
+    with server.connect(timeout=30) as one, server.connect(timeout=30) as two:
+        for _ in range(4 * ROUND // DEPTH // 2):
+            for client in (one, two):
+                client.send(batch)
+            for client in (one, two):
+                for _ in range(DEPTH):
+                    assert client.response().status == 200
+
+
+def wsgi_connections(server: Server) -> None:
+    """A connection for each request; some leave within their body or a stream, some fail, some fail late."""
+    for number in range(ROUND // 8):
+        with server.connect() as client:
+            if number % 8 == 0:
+                client.send(request("/endless?key=x"))
+                client.some(100)
+                client.reset()
+            elif number % 8 == 1:
+                client.send(request("/reads", "Content-Length: 1000", method="POST"), b"part")
+                client.reset()
+            elif number % 8 == 2:
+                assert client.get("/raises?kind=Own&where=iteration").status == 500
+            elif number % 8 == 3:
+                assert client.get("/closes?how=raises").status == 200
+            elif number % 8 == 4:
+                client.send(request("/reads", "Content-Length: 1000", method="POST"), b"part")
+                client.close()
+            else:
+                assert client.get("/hello", "Connection: close").status == 200
+
+
 def holdings(server: Server) -> dict[str, Any]:
     """What the process holds once everything has come to rest."""
     for _ in range(3):
@@ -82,6 +122,17 @@ def holdings(server: Server) -> dict[str, Any]:
 def test_nothing_grows(start: Callable[..., Server], work: Callable[[Server], None]) -> None:
     server = start("probe:app", validated=False)
     server.expected_tracebacks += ["BrokenPipeError", "ConnectionResetError", "OSError"]
+    assert_nothing_grows(server, work)
+
+
+@pytest.mark.wsgi
+@pytest.mark.parametrize("work", [wsgi_pipelines, wsgi_connections])
+@pytest.mark.behaviour(37)
+def test_nothing_grows_with_views(start: Callable[..., Server], work: Callable[[Server], None]) -> None:
+    assert_nothing_grows(start("wsgi_strict_app:app", "--blocking-threads", "2", validated=False), work)
+
+
+def assert_nothing_grows(server: Server, work: Callable[[Server], None]) -> None:
     for _ in range(2):
         work(server)  # pools and caches fill
     before, usage_before = holdings(server), at_rest(server)
@@ -97,8 +148,8 @@ def test_nothing_grows(start: Callable[..., Server], work: Callable[[Server], No
     }
     assert after["objects"] - before["objects"] <= 50, grown
     assert after["blocks"] - before["blocks"] <= 500, (before["blocks"], after["blocks"])
-    for what in ("threads", "tasks", "fds"):
-        assert after[what] == before[what], what
+    for what in {"threads", "tasks", "fds"} & set(before):
+        assert after[what] <= before[what], what
     assert_level(usage_before, usage_after)
     assert server.stop() == 0
 

@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs
 
+from holding import held
+
 Environ = dict[str, Any]
 Start = Callable[..., Callable[[bytes], object]]
 
@@ -384,6 +386,11 @@ def noted(environ: Environ, start: Start, query: dict[str, str]) -> Iterable[byt
     return [json.dumps(notes).encode()]
 
 
+def holdings(environ: Environ, start: Start, query: dict[str, str]) -> Iterable[bytes]:
+    start("200 OK", JSON)
+    return [json.dumps(held()).encode()]
+
+
 def fails_late(environ: Environ, start: Start, query: dict[str, str]) -> Iterable[bytes]:
     """An error of its own, when its client has long gone."""
     start("200 OK", TEXT)
@@ -401,7 +408,7 @@ HANDLERS = {
     f"/{handler.__name__}": handler
     for handler in (
         hello, bad, shape, closes, endless, bodiless, tiny, file, sizes, keeps, uses, both, spoils, env, errors,
-        ignores, reads, drips, raises, context, opens, noted, fails_late,
+        ignores, reads, drips, raises, context, opens, noted, holdings, fails_late,
     )
 }  # fmt: skip
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import gc
-import os
-import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
+
+from holding import held
 
 from .core import Receive, Scope, Send, note, query, reply_json, route
 
@@ -66,22 +65,7 @@ async def thread_progress(scope: Scope, receive: Receive, send: Send) -> None:
 @route("holdings")
 async def holdings(scope: Scope, receive: Receive, send: Send) -> None:
     """What the process holds: Python objects after a full collection, references, threads, tasks, descriptors."""
-    gc.collect()
-    gc.collect()
-    counts: dict[str, int] = {}
-    for thing in gc.get_objects():
-        name = type(thing).__name__
-        counts[name] = counts.get(name, 0) + 1
-    blocks = sys.getallocatedblocks()
-    shown = {
-        "objects": sum(counts.values()),
-        "blocks": blocks,
-        "threads": threading.active_count(),
-        "tasks": len(asyncio.all_tasks()),
-        "fds": len(os.listdir("/proc/self/fd")),
-        "top": dict(sorted(counts.items(), key=lambda item: -item[1])[:40]),
-    }
-    await reply_json(send, shown)
+    await reply_json(send, held() | {"tasks": len(asyncio.all_tasks())})
 
 
 @route("orphan")
