@@ -200,3 +200,8 @@ def raw() -> Response:
 
 
 app.register_blueprint(more)
+
+
+def create_app() -> Flask:
+    """A factory, as Flask's documentation has it."""
+    return app

@@ -27,8 +27,3 @@ def app(environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
     if name == "bin":
         environ["SERVER_SOFTWARE"] = "gunicorn/any"
     return APPLICATIONS[name](environ, start)
-
-
-def make() -> Any:
-    """A factory of Flask's kind."""
-    return wsgi_flask.app

@@ -337,6 +337,18 @@ def drips(environ: Environ, start: Start, query: dict[str, str]) -> Iterable[byt
     return Body(blocks(), close)
 
 
+def busy(environ: Environ, start: Start, query: dict[str, str]) -> Iterable[bytes]:
+    """Computes, or sleeps in one call."""
+    notes.append(f"began {query['key']}")
+    end = time.perf_counter() + float(query["s"])
+    if query["how"] == "sleeps":
+        time.sleep(float(query["s"]))
+    while time.perf_counter() < end:
+        pass
+    start("200 OK", TEXT)
+    return [b"done"]
+
+
 def raises(environ: Environ, start: Start, query: dict[str, str]) -> Iterable[bytes]:
     class Own(BaseException):
         pass
@@ -408,7 +420,7 @@ HANDLERS = {
     f"/{handler.__name__}": handler
     for handler in (
         hello, bad, shape, closes, endless, bodiless, tiny, file, sizes, keeps, uses, both, spoils, env, errors,
-        ignores, reads, drips, raises, context, opens, noted, holdings, fails_late,
+        ignores, reads, drips, busy, raises, context, opens, noted, holdings, fails_late,
     )
 }  # fmt: skip
 
