@@ -86,7 +86,8 @@ def table(name: str, lines: list[Record]) -> str:
     columns = [
         ("arm", "{}", "arm"), ("conns", "{}", "connections"), ("cpus", "{:.0f}", "cpus"), ("req/s", "{:.0f}", "rate"),
         ("cores", "{:.2f}", "cores"), ("req/core", "{:.0f}", "per_core"), ("p50 µs", "{:.0f}", "p50"),
-        ("p99 µs", "{:.0f}", "p99"), ("kept", "{:.2f}", "kept"), ("/uvicorn", "{:.2f}", "ratio"), ("threads", "{:.0f}", "threads"),
+        ("p99 µs", "{:.0f}", "p99"), ("kept", "{:.2f}", "kept"),
+        ("/uvicorn", "{:.2f}", "ratio"), ("threads", "{:.0f}", "threads"),
         ("calls/s", "{:.0f}", "calls"), ("call p99 ms", "{:.2f}", "call_p99"), ("syscalls/req", "{:.3f}", "syscalls"),
         ("bytes each", "{:.0f}", "bytes_each"), ("+rss", "{:.0f}", "grown_rss"),
         ("+fds", "{:.0f}", "grown_descriptors"), ("+threads", "{:.0f}", "grown_threads"),

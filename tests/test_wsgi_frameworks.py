@@ -1,4 +1,4 @@
-"""Flask, Django and httpbin, as gunicorn's threads serve them (acceptance 25 to 28).
+"""Flask, Django and httpbin, as gunicorn's threads serve them (promises 25 to 28).
 
 Every request is put to gunicorn and to us: status, headers (`date`, `server` and `connection` aside) and decoded bodies
 must be equal, with what is random in them masked. How a body travels is each server's own: where one sends chunks and

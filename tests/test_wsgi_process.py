@@ -1,4 +1,4 @@
-"""The life of a process that serves views: from Python, from a factory, and its end (acceptance 29, 30, 35)."""
+"""The life of a process that serves views: from Python, from a factory, and its end (promises 29, 30, 35)."""
 
 from __future__ import annotations
 

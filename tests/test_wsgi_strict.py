@@ -1,4 +1,4 @@
-"""PEP 3333 to the letter (acceptance 25 to 28): applications that break it, and servers that would break on them."""
+"""PEP 3333 to the letter (promises 25 to 28): applications that break it, and servers that would break on them."""
 
 from __future__ import annotations
 

@@ -78,11 +78,9 @@ def granian_wsgi(threads: int) -> Arm:
     return Arm(f"granian-wsgi-{threads}", ["-m", "granian", *LISTEN, *flags, "{app}"])
 
 
-GUNICORN = Arm(
-    "gunicorn-gthread",
-    ["-m", "gunicorn", "--bind", "127.0.0.1:{port}", "--worker-class", "gthread", "--workers", "1",
-     "--threads", str(WSGI_THREADS), "--keep-alive", "75", "--log-level", "error", "{app}"],
-)  # fmt: skip
+GTHREAD = ["--worker-class", "gthread", "--workers", "1", "--threads", str(WSGI_THREADS)]
+QUIET = ["--keep-alive", "75", "--log-level", "error"]
+GUNICORN = Arm("gunicorn-gthread", ["-m", "gunicorn", "--bind", "127.0.0.1:{port}", *GTHREAD, *QUIET, "{app}"])
 FASTPYSGI_WSGI = Arm("fastpysgi-wsgi", FASTPYSGI.command)
 
 OURS_WSGI = [m0serve_wsgi("inverted", "epoll"), m0serve_wsgi("pump", "io_uring"), m0serve_wsgi("pump", "epoll")]
