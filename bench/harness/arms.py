@@ -62,7 +62,7 @@ UVICORN = uvicorn("uvloop")
 STOCK = uvicorn("asyncio")
 OTHERS = [UVICORN, GRANIAN, FASTPYSGI]
 WSGI_THREADS = 8
-"""Handler threads of every WSGI arm where views wait or compute; granian's own advice of one is used where they do not."""
+"""Handler threads of every WSGI arm; granian has its own default of one where no view waits or computes."""
 
 
 def m0serve_wsgi(model: str, backend: str, threads: int = WSGI_THREADS) -> Arm:
