@@ -91,10 +91,11 @@ class Judging(unittest.TestCase):
     def test_the_bars_name_scenarios_and_arms_that_exist(self) -> None:
         from harness.arms import ALL
         from harness.special import SPECIAL
+        from harness.threaded import THREADED
 
         arms = {arm.name for arm in ALL}
         for bar in bars.load():
-            self.assertIn(bar["scenario"], {**scenarios.LOADS, **SPECIAL})
+            self.assertIn(bar["scenario"], {**scenarios.LOADS, **SPECIAL, **THREADED})
             self.assertLessEqual({*bar["arms"], bar.get("over", UVICORN.name)}, arms)
             self.assertTrue(("at_least" in bar) != ("at_most" in bar), bar["id"])
 

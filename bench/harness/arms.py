@@ -92,4 +92,4 @@ CEILING = [
     for backend in ("io_uring", "epoll")
 ]
 """No HTTP, no Python: what backend and client allow. Measured where it has been built (`run.sh --ceiling`)."""
-ALL = [*OURS, *OTHERS, STOCK]
+ALL = [*OURS, *OTHERS, STOCK, *OURS_WSGI, *ALONE_WSGI, *OTHERS_WSGI, *THREADED_WSGI]
