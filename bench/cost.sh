@@ -28,11 +28,13 @@ cargo build --quiet --release -p m0-bench --bin cost
 out=$build/cost
 mkdir -p "$out"
 
-# Instructions of one replay of $1 with $2 requests.
+# Instructions of one replay of $1 with $2 requests, over 16 connections, with applications mounted at the rest.
 count() {
-    local file=$out/$(basename "$1" .http).$2
-    valgrind --tool=callgrind --callgrind-out-file="$file" "$target/release/cost" "$1" "$2" >"$file.log" 2>&1 ||
-        { cat "$file.log" >&2; return 1; }
+    local stream=$1 requests=$2
+    local file=$out/$(basename "$stream" .http).$requests
+    shift 2
+    valgrind --tool=callgrind --callgrind-out-file="$file" "$target/release/cost" "$stream" "$requests" 16 "$@" \
+        >"$file.log" 2>&1 || { cat "$file.log" >&2; return 1; }
     sed -n 's/^\(summary\|totals\): \([0-9]*\).*/\2/p' "$file" | head -n 1
 }
 
@@ -54,6 +56,13 @@ for stream in bench/streams/*.http; do
     if [ -n "$annotate" ]; then
         callgrind_annotate --inclusive=no --threshold=95 "$out/$name.$((2 * requests))" | sed -n '/^Ir/,$p' | head -n 40
     fi
+    # What one application more, mounted elsewhere, adds to each request: held to the same bound.
+    once=$(count "$stream" "$requests" /api)
+    twice=$(count "$stream" $((2 * requests)) /api)
+    mounted=$(((twice - once) / requests))
+    change=$(awk "BEGIN {printf \"%+.1f%%\", ($mounted / $each - 1) * 100}")
+    printf '%-14s %14d %10s %8s\n' "  and a mount" "$mounted" "$each" "$change"
+    if [ $((mounted * 100)) -gt $((each * (100 + most))) ]; then status=1; fi
 done
 if [ -n "$keep" ]; then
     { echo "# instructions a request, at commit $(git rev-parse --short HEAD), $(rustc --version | cut -d' ' -f1,2)"

@@ -13,8 +13,8 @@ use crate::http1::percent_decode;
 /// Where the applications of a server are mounted, each by its number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mounts {
-    /// Prefixes with a slash first and none last, the longest first.
-    prefixes: Vec<(Box<[u8]>, u16)>,
+    /// Prefixes with a slash first and none last, the longest first. Most are told apart by the letter after the slash.
+    prefixes: Vec<(u8, u16, Box<[u8]>)>,
     /// The application at `/`.
     root: Option<u16>,
 }
@@ -49,10 +49,11 @@ impl Mounts {
             if prefix.is_empty() {
                 mounts.root = Some(number);
             } else {
-                mounts.prefixes.push((prefix.as_bytes().into(), number));
+                let prefix: Box<[u8]> = prefix.as_bytes().into();
+                mounts.prefixes.push((prefix[1], number, prefix));
             }
         }
-        mounts.prefixes.sort_by_key(|(prefix, _)| Reverse(prefix.len()));
+        mounts.prefixes.sort_by_key(|(.., prefix)| Reverse(prefix.len()));
         mounts
     }
 
@@ -72,12 +73,16 @@ impl Mounts {
     }
 
     fn literal(&self, path: &[u8]) -> Option<u16> {
-        let of = |prefix: &[u8]| {
-            path.strip_prefix(prefix)
-                .is_some_and(|rest| matches!(rest.first(), None | Some(b'/')))
+        let Some(letter) = path.get(1) else {
+            return self.root;
         };
-        let found = self.prefixes.iter().find(|(prefix, _)| of(prefix));
-        found.map(|(_, number)| *number).or(self.root)
+        let of = |prefix: &[u8]| {
+            let rest = path.strip_prefix(prefix);
+            rest.is_some_and(|rest| matches!(rest.first(), None | Some(b'/')))
+        };
+        let mut all = self.prefixes.iter();
+        let found = all.find(|(first, _, prefix)| first == letter && of(prefix));
+        found.map_or(self.root, |(_, number, _)| Some(*number))
     }
 
     /// Whether every reading of the path leads to where it leads as it was sent.
@@ -91,10 +96,32 @@ impl Mounts {
     }
 }
 
-/// Whether there is only one way to read a path.
+/// Whether there is only one way to read a path. Asked of every request, so eight bytes at a time. May deny it of one that
+/// has bytes as no path does, which costs a second look.
 fn is_plain(path: &[u8]) -> bool {
-    memchr::memchr(b'%', path).is_none()
-        && memchr::memchr_iter(b'/', path).all(|at| !matches!(path.get(at + 1), Some(b'/' | b'.')))
+    let Some(last) = path.last_chunk() else {
+        return path.windows(2).all(|pair| !matches!(pair, b"//" | b"/.")) && !path.contains(&b'%');
+    };
+    let (mut rest, mut odd) = (path, oddities(*last));
+    while let Some((word, _)) = rest.split_first_chunk::<8>() {
+        odd |= oddities(*word);
+        rest = &rest[7..]; // each begins with the last byte of the one before, so every pair of bytes is in one of them
+    }
+    odd == 0
+}
+
+/// Not 0 where a byte is `%`, or a slash is followed by another or by a dot.
+#[inline]
+fn oddities(word: [u8; 8]) -> u64 {
+    const ONES: u64 = 0x0101_0101_0101_0101;
+    let word = u64::from_le_bytes(word);
+    // The highest bit of each byte that equals it, and perhaps of some behind one.
+    let equal = |byte: u8| {
+        let differs = word ^ (ONES * u64::from(byte));
+        differs.wrapping_sub(ONES) & !differs & (ONES << 7)
+    };
+    let slashes = equal(b'/');
+    equal(b'%') | (slashes << 8 & (slashes | equal(b'.')))
 }
 
 fn merge_slashes(path: &[u8]) -> Cow<'_, [u8]> {
@@ -199,6 +226,18 @@ mod tests {
             "/x//../api",
         ] {
             assert_eq!(mounts().find(path.as_bytes()), Found::Unclear, "{path}");
+        }
+    }
+
+    #[test]
+    fn what_can_be_read_in_two_ways_is_noticed_wherever_it_stands() {
+        for len in 0..40 {
+            let plain = &"/a/bb/c.d/e-f/ggg/h/i/jjjjjj/k.l/m/n/oo/p"[..len];
+            assert!(is_plain(plain.as_bytes()), "{plain}");
+            for (at, odd) in (0..=len).flat_map(|at| ["%", "//", "/."].map(|odd| (at, odd))) {
+                let path = format!("{}{odd}{}", &plain[..at], &plain[at..]);
+                assert!(!is_plain(path.as_bytes()), "{path}");
+            }
         }
     }
 

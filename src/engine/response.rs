@@ -45,6 +45,7 @@ impl Core {
     }
 
     /// Answers a request that no application is mounted for, as a host would.
+    #[cold]
     pub fn nothing_there(&mut self, conn: &mut Conn, id: ExchangeId) {
         const BODY: &[u8] = b"Not Found\n";
         let mut head = ResponseHead::new(404).expect("a status");
@@ -71,6 +72,7 @@ impl Core {
         }
     }
 
+    #[inline(always)] // as chunk and end: called for want of a host too, they would not be otherwise (make cost)
     fn head(&mut self, conn: &mut Conn, id: ExchangeId, head: &ResponseHead) {
         let draining = self.draining;
         let exchange = self.exchanges.get(id).expect("on_exchange found it");
@@ -109,6 +111,7 @@ impl Core {
         Ok(*mode)
     }
 
+    #[inline(always)]
     fn chunk(&mut self, conn: &mut Conn, id: ExchangeId, bytes: Bytes) {
         let charged = charge(bytes.len());
         match self.account(id, bytes.len() as u64) {
@@ -143,6 +146,7 @@ impl Core {
         }
     }
 
+    #[inline(always)]
     fn end(&mut self, conn: &mut Conn, id: ExchangeId) {
         let exchange = self.exchanges.get(id).expect("on_exchange found it");
         match exchange.response {
