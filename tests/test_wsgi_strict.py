@@ -269,6 +269,17 @@ def test_no_exception_of_a_view_stops_the_server(server: Server, kind: str, wher
     assert server.get("/hello").body == b"hello"
 
 
+@pytest.mark.behaviour(32)
+@pytest.mark.parametrize(("how", "code"), [("exits", b"5"), ("returns", b"1"), ("writes", b"1")])
+def test_a_forked_child_that_comes_back_ends_and_says_nothing_to_a_client(
+    server: Server, how: str, code: bytes
+) -> None:
+    with server.connect() as other, server.connect() as client:
+        assert other.get("/hello").body == b"hello"
+        assert client.get(f"/forks?how={how}").body == code
+        assert client.get("/hello").body == other.get("/hello").body == b"hello"
+
+
 @pytest.mark.behaviour(28)
 def test_context_variables_end_with_their_request(server: Server, key: str) -> None:
     with server.connect() as client:

@@ -11,14 +11,14 @@ import weakref
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextlib import nullcontext, suppress
 from functools import partial
-from typing import Any, NoReturn, Unpack
+from typing import Any, Unpack
 
 from m0serve import _loops
 from m0serve._lifespan import Lifespan
 from m0serve._load import Mounted, load_all
 from m0serve._native import Config, Exit, Service
-from m0serve._report import flush, hide_machinery, say, say_plain, show
-from m0serve._signals import Signals, Watchdog, end_now
+from m0serve._report import hide_machinery, say, say_plain, show
+from m0serve._signals import Signals, Watchdog, code_of, end_child, end_now
 from m0serve._types import Application, Options
 from m0serve._workers import Workers
 
@@ -146,7 +146,7 @@ class Server:
                 break
             except (SystemExit, KeyboardInterrupt) as error:
                 if os.getpid() != mine:
-                    _end_child(_code_of(error))
+                    end_child(error)
                 if main.done():
                     raise
                 # From a task or callback of the application: the loop has stopped, and now drains.
@@ -154,13 +154,12 @@ class Server:
                 self._fail(error)
             except BaseException as error:
                 if os.getpid() != mine:
-                    say("a forked child came back to its parent's event loop, and ends; it must leave by os._exit")
-                    _end_child(1)
+                    end_child(error)
                 if main.done() or not isinstance(error, RuntimeError):
                     raise
                 say("error: the application stopped the event loop; the server stops")
                 self._fail(SystemExit(1))
-        return code if self._failure is None else _code_of(self._failure)
+        return code if self._failure is None else code_of(self._failure)
 
     async def _main(self, loop: asyncio.AbstractEventLoop) -> int:
         assert self._service is not None
@@ -369,11 +368,6 @@ def _in_child(reference: weakref.ref[Server]) -> None:
             server._service.forked()
 
 
-def _end_child(code: int) -> NoReturn:
-    flush()
-    os._exit(code)
-
-
 def run(app: str | Application | None = None, **options: Unpack[Options]) -> None:
     """Serves an application, or several, until it is stopped; raises SystemExit with the exit code when that is not 0.
 
@@ -419,13 +413,3 @@ def report_exit(end: Exit) -> int:
 
 def _running(tasks: Iterable[asyncio.Task[Any]]) -> list[asyncio.Task[Any]]:
     return [task for task in tasks if not task.done()]
-
-
-def _code_of(failure: BaseException) -> int:
-    if isinstance(failure, KeyboardInterrupt):
-        return 130
-    code = failure.code if isinstance(failure, SystemExit) else 1
-    if code is None or isinstance(code, int):
-        return code or 0
-    say_plain(str(code))
-    return 1

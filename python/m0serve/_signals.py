@@ -17,7 +17,7 @@ from collections.abc import Callable
 from types import FrameType, TracebackType
 from typing import Any, NoReturn
 
-from m0serve._report import flush, say
+from m0serve._report import flush, say, say_plain
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
@@ -27,6 +27,28 @@ def end_now(code: int, why: str) -> NoReturn:
     say(why)
     flush()
     os._exit(code)
+
+
+def end_child(error: BaseException | None) -> NoReturn:
+    """Ends a child that the application forked, and that came back to what its parent alone goes on with."""
+    code = 1
+    if isinstance(error, SystemExit | KeyboardInterrupt):
+        code = code_of(error)
+    else:
+        say("a forked child came back to its parent's server, and ends; it must leave by os._exit")
+    flush()
+    os._exit(code)
+
+
+def code_of(failure: BaseException) -> int:
+    """The exit code that an application asked for."""
+    if isinstance(failure, KeyboardInterrupt):
+        return 130
+    code = failure.code if isinstance(failure, SystemExit) else 1
+    if code is None or isinstance(code, int):
+        return code or 0
+    say_plain(str(code))
+    return 1
 
 
 class Watchdog:

@@ -7,7 +7,7 @@
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use m0_platform::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use m0_platform::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use m0_platform::sync::{Arc, Mutex};
 use m0_platform::{Activity, Clock, Instant, Waker};
 
@@ -33,6 +33,8 @@ pub struct Crew {
     /// How many are at something.
     at_work: AtomicUsize,
     to_loop: Waker,
+    /// This is a child that an application forked. What is shared with its parent, sockets among them, is not its own.
+    forked: Arc<AtomicBool>,
 }
 
 /// What others may see of one thread.
@@ -60,6 +62,7 @@ pub struct Seat {
     to_loop: Waker,
     /// The loop that the thread has lent for its view, and the view's number.
     lent: Option<(Arc<dyn Lender>, u64)>,
+    forked: Arc<AtomicBool>,
     /// Which thread.
     pub index: usize,
 }
@@ -110,6 +113,7 @@ struct Right {
 #[must_use]
 pub fn crew(threads: usize, lane: Lane, to_loop: Waker, clock: Clock) -> (Arc<Crew>, CrewLoop) {
     let (mut seats, mut frames) = (Vec::new(), Vec::new());
+    let forked = Arc::new(AtomicBool::new(false));
     for index in (0..threads).rev() {
         let (producer, consumer) = ring(FRAMES);
         frames.push(consumer);
@@ -117,6 +121,7 @@ pub fn crew(threads: usize, lane: Lane, to_loop: Waker, clock: Clock) -> (Arc<Cr
             frames: producer,
             to_loop: to_loop.clone(),
             lent: None,
+            forked: forked.clone(),
             index,
         });
     }
@@ -126,6 +131,7 @@ pub fn crew(threads: usize, lane: Lane, to_loop: Waker, clock: Clock) -> (Arc<Cr
         posts: (0..threads).map(|_| Post::default()).collect(),
         at_work: AtomicUsize::new(0),
         to_loop,
+        forked,
     });
     let side = CrewLoop {
         crew: crew.clone(),
@@ -159,6 +165,17 @@ impl Crew {
     /// Ends the wait of whoever runs the loop.
     pub fn ring(&self) {
         self.to_loop.wake();
+    }
+
+    /// Says that this is a child that an application forked. Takes no lock: another thread may have held it.
+    pub fn set_forked(&self) {
+        self.forked.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether it is.
+    #[must_use]
+    pub fn is_forked(&self) -> bool {
+        self.forked.load(Ordering::Relaxed)
     }
 
     /// How many threads it is made for.
@@ -233,6 +250,12 @@ impl Outlet for Seat {
 }
 
 impl Seat {
+    /// Whether this is a forked child's copy, by which nothing may be said.
+    #[must_use]
+    pub fn is_forked(&self) -> bool {
+        self.forked.load(Ordering::Relaxed)
+    }
+
     /// Whether so many frames can be pushed without a wait.
     pub fn has_room(&mut self, frames: usize) -> bool {
         self.frames.has_room_for(frames)

@@ -252,6 +252,9 @@ impl Service {
 
     /// In a child that the application forked: from here on nothing reaches a connection.
     fn forked(&self) -> PyResult<()> {
+        if let Some((_, crew)) = self.wsgi.get() {
+            crew.set_forked();
+        }
         self.host.get().shared.get()?.forked = true;
         Ok(())
     }

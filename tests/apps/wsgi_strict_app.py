@@ -349,6 +349,28 @@ def busy(environ: Environ, start: Start, query: dict[str, str]) -> Iterable[byte
     return [b"done"]
 
 
+def forks(environ: Environ, start: Start, query: dict[str, str]) -> Iterable[bytes]:
+    """Forks; the child leaves in the way that is asked for, and its exit code is the answer."""
+    child = os.fork()
+    if child == 0:
+        if query["how"] == "exits":
+            sys.exit(5)
+        write = start("200 OK", TEXT)
+        if query["how"] == "writes":
+            write(b"from the child")
+        return [b"as if it were the server"]
+    for _ in range(500):
+        done, status = os.waitpid(child, os.WNOHANG)
+        if done:
+            start("200 OK", TEXT)
+            return [b"%d" % os.waitstatus_to_exitcode(status)]
+        time.sleep(0.01)
+    os.kill(child, 9)
+    os.waitpid(child, 0)
+    start("200 OK", TEXT)
+    return [b"it did not end"]
+
+
 def raises(environ: Environ, start: Start, query: dict[str, str]) -> Iterable[bytes]:
     class Own(BaseException):
         pass
@@ -420,7 +442,7 @@ HANDLERS = {
     f"/{handler.__name__}": handler
     for handler in (
         hello, bad, shape, closes, endless, bodiless, tiny, file, sizes, keeps, uses, both, spoils, env, errors,
-        ignores, reads, drips, busy, raises, context, opens, noted, holdings, fails_late,
+        ignores, reads, drips, busy, forks, raises, context, opens, noted, holdings, fails_late,
     )
 }  # fmt: skip
 

@@ -61,6 +61,8 @@ pub struct Host {
     report: Py<PyAny>,
     /// `m0serve._tasks.is_farewell`.
     is_farewell: Py<PyAny>,
+    /// `m0serve._signals.end_child`.
+    end_child: Py<PyAny>,
 }
 
 impl Host {
@@ -86,6 +88,7 @@ impl Host {
             log,
             report: helpers.getattr("report")?.unbind(),
             is_farewell: helpers.getattr("is_farewell")?.unbind(),
+            end_child: py.import("m0serve._signals")?.getattr("end_child")?.unbind(),
         })
     }
 
@@ -200,6 +203,9 @@ impl Host {
         self.crew.note(index, &[&text(head.method), " ", &text(head.path)]);
         let view = Arc::new(Mutex::new(View::new(&mut request, mailbox, seat)));
         let result = context::of_its_own(py, || self.respond(py, &view, &request));
+        if self.crew.is_forked() {
+            self.end_child(py, result.as_ref().err());
+        }
         if let Err(error) = result {
             view::end(py, &view, false);
             if !self.is_farewell(py, &error) {
@@ -209,6 +215,14 @@ impl Host {
         self.crew.note(index, &[]);
         self.crew.lane.done(mount);
         view::release(&view).expect("only the view's own thread takes its seat back")
+    }
+
+    /// The view has come back in a child that it forked, where nothing else runs: the child ends.
+    fn end_child(&self, py: Python<'_>, error: Option<&PyErr>) {
+        let error = error.map(|error| error.value(py));
+        if let Err(error) = self.end_child.bind(py).call1((error,)) {
+            error.write_unraisable(py, None);
+        }
     }
 
     /// Calls the application and sends what it returns.

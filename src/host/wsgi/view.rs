@@ -108,7 +108,7 @@ impl View {
 
     /// What was said so far is heard now.
     pub fn flush(&self) {
-        if let Some(seat) = &self.seat {
+        if let Some(seat) = self.seat.as_ref().filter(|seat| !seat.is_forked()) {
             seat.flush();
         }
     }
@@ -131,7 +131,9 @@ fn wait(py: Python<'_>, view: &Shared, heard: u64) {
 fn make_room(py: Python<'_>, view: &Shared) {
     let has_room = || {
         let mut state = lock(view);
-        let Some(seat) = &mut state.seat else { return true };
+        let Ok(seat) = speaker(&mut state.seat, false) else {
+            return true;
+        };
         seat.has_room(FRAMES) || {
             seat.flush();
             seat.has_room(FRAMES)
@@ -149,6 +151,13 @@ fn make_room(py: Python<'_>, view: &Shared) {
 /// The error for what is said when the response has ended.
 pub fn over() -> PyErr {
     PyRuntimeError::new_err("the request is over")
+}
+
+/// What a view speaks by, unless its request is over, or this is a forked child.
+fn speaker(seat: &mut Option<Seat>, ended: bool) -> PyResult<&mut Seat> {
+    seat.as_mut()
+        .filter(|seat| !ended && !seat.is_forked())
+        .ok_or_else(over)
 }
 
 /// The error that says that the client has gone, which nobody has to report.
@@ -175,7 +184,7 @@ pub fn receive(py: Python<'_>, view: &Shared, most: usize, stop: Option<u8>) -> 
                 state.absorb();
             }
             let state = &mut *state;
-            let seat = state.seat.as_mut().ok_or_else(over)?;
+            let seat = speaker(&mut state.seat, false)?;
             let most = match stop.and_then(|stop| state.incoming.find(stop)) {
                 Some(at) => most.min(at + 1),
                 None => most,
@@ -213,7 +222,7 @@ pub fn send(py: Python<'_>, view: &Shared, block: &[u8], last: bool) -> PyResult
     {
         let mut state = lock(view);
         let state = &mut *state;
-        let seat = state.seat.as_mut().filter(|_| !state.ended).ok_or_else(over)?;
+        let seat = speaker(&mut state.seat, state.ended)?;
         state.outgoing.account(block.len() as u64, last).map_err(misused)?;
         state.outgoing.push_head(seat);
     }
@@ -228,7 +237,7 @@ pub fn send(py: Python<'_>, view: &Shared, block: &[u8], last: bool) -> PyResult
                 return Err(gone(py, "the client has disconnected"));
             }
             let state = &mut *state;
-            let seat = state.seat.as_mut().filter(|_| !state.ended).ok_or_else(over)?;
+            let seat = speaker(&mut state.seat, state.ended)?;
             while !rest.is_empty() && state.outgoing.has_window() {
                 let (piece, after) = rest.split_at(rest.len().min(PIECE));
                 state.outgoing.push_piece(piece, seat);
@@ -263,7 +272,7 @@ pub fn send_file(py: Python<'_>, view: &Shared, file: std::os::fd::OwnedFd, offs
     let mut state = lock(view);
     state.outgoing.account(len, true).map_err(misused)?;
     let state = &mut *state;
-    let seat = state.seat.as_mut().ok_or_else(over)?;
+    let seat = speaker(&mut state.seat, state.ended)?;
     state.outgoing.push_head(seat);
     seat.push(Frame::File(state.id, file, offset, len));
     Ok(())
@@ -275,7 +284,7 @@ pub fn end(py: Python<'_>, view: &Shared, complete: bool) {
     make_room(py, view);
     let mut state = lock(view);
     let state = &mut *state;
-    let Some(seat) = state.seat.as_mut().filter(|_| !state.ended) else {
+    let Ok(seat) = speaker(&mut state.seat, state.ended) else {
         return;
     };
     state.ended = true;
