@@ -192,8 +192,10 @@ def big(request: HttpRequest) -> HttpResponse:
 
 
 def users(request: HttpRequest) -> JsonResponse:
-    """Asks the database, and says how often anybody has connected to it."""
-    return JsonResponse({"users": User.objects.count(), "connections": len(connections), "from": len(set(connections))})
+    """Asks the database, and says in which thread, and how often anybody has connected to it."""
+    users = User.objects.count()
+    made = {"connections": len(connections), "from": len(set(connections))}
+    return JsonResponse({"users": users, "thread": threading.current_thread().name} | made)
 
 
 urlpatterns = [
