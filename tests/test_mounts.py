@@ -218,6 +218,13 @@ def test_a_request_behind_a_view_that_waits_gets_another_thread_though_asyncio_s
             assert first.response().body == b"waited"
 
 
+def test_no_wake_is_lost_between_threads_and_asyncio(mixed: Server) -> None:
+    """What a thread says while asyncio's is about to park is found by its last look, or nobody would tell it (R5)."""
+    with mixed.connect(timeout=3) as client:
+        for _ in range(1500):
+            assert client.get("/other/open/nothing").body == b"open"
+
+
 def test_bodies_both_ways(mixed: Server) -> None:
     body = b"b" * 300_000
     with mixed.connect() as client:
