@@ -441,19 +441,6 @@ impl CrewLoop {
         computes && now.since(since) < LONG && !others.any(|(_, seen)| seen.computed)
     }
 
-    /// Whether a thread is within a view that was found to compute: it wants the GIL.
-    #[must_use]
-    pub fn has_computing(&self) -> bool {
-        let views = self
-            .crew
-            .posts
-            .iter()
-            .map(|post| post.view.load(Ordering::Relaxed) & !SLOW);
-        views
-            .zip(&self.seen)
-            .any(|(view, seen)| seen.computed && view & BUSY != 0 && seen.view == view)
-    }
-
     /// Requests that wait for a thread.
     #[must_use]
     pub fn waiting(&self) -> usize {

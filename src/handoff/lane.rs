@@ -13,12 +13,13 @@
 //! loop among them. What it costs is that over time more threads may run views of one application than of it run at once,
 //! and keep a database connection each.
 //!
-//! How many threads work follows the load, as the record found it to pay:
+//! How many threads work follows the load:
 //! - a push wakes nobody while any thread of the lane is awake: it will look at the queue before it parks;
 //! - with all of them parked a push wakes one, the one that parked last (its caches are the warmest);
 //! - a lane that has work and from which nothing was popped for [`STALL`] is stalled: every awake thread is inside a
 //!   view. If they all wait, one more is woken. If one of them computes, more threads on the GIL would only preempt it
-//!   and each other: one more is woken only when each has gone on for [`LONG`]. How old the oldest request is says less: a long queue that moves is not stalled.
+//!   and each other: one more is woken only when each has gone on for [`LONG`]. How old the oldest request is
+//!   says less: a long queue that moves is not stalled.
 
 use std::collections::VecDeque;
 use std::time::Duration;

@@ -73,12 +73,6 @@ impl LoopThread {
         self.waker.clone()
     }
 
-    /// Whether a handler thread other than the caller wants the GIL.
-    #[must_use]
-    pub fn has_computing(&mut self) -> bool {
-        self.routes.crew().is_some_and(|crew| crew.has_computing())
-    }
-
     /// Applies what the hosts have said, and hands it to the backend.
     pub fn let_out(&mut self) {
         self.take_frames();

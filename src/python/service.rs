@@ -219,11 +219,17 @@ impl Service {
         self.wsgi.get().map_or(0, |(_, crew)| crew.size())
     }
 
-    /// Serves views in the calling thread.
-    fn work(&self, py: Python<'_>) {
-        if let Some((host, _)) = self.wsgi.get() {
+    /// Serves views in the calling thread. It may hold the loop, so a failed assertion in it ends the process as one in the
+    /// loop's own thread does: else it would take the server with it in silence.
+    fn work(&self, py: Python<'_>) -> PyResult<()> {
+        let Some((host, _)) = self.wsgi.get() else {
+            return Ok(());
+        };
+        let work = || {
             host.work(py);
-        }
+            Ok(())
+        };
+        Ok(guard(&self.log, work)?)
     }
 
     /// Sends the threads home that have nothing to do.
@@ -397,7 +403,7 @@ pub(super) fn refused(refused: m0_platform::Refused) -> PyErr {
     })
 }
 
-/// The main function of a thread of the loop. A failure of the loop ends the process, and so does a failed assertion.
+/// The main function of a thread that runs the loop. A failure of the loop ends the process, and so does a failed assertion.
 pub(super) fn guard(log: &Logger, run: impl FnOnce() -> std::io::Result<()>) -> std::io::Result<()> {
     match std::panic::catch_unwind(std::panic::AssertUnwindSafe(run)) {
         Ok(Ok(())) => Ok(()),

@@ -60,7 +60,7 @@ impl Environs {
     ) -> PyResult<Self> {
         let template = PyDict::new(py);
         for key in ["REQUEST_METHOD", "SCRIPT_NAME", "PATH_INFO", "QUERY_STRING"] {
-            template.set_item(intern_key(py, key), "")?; // for their order and the dict's size
+            template.set_item(PyString::intern(py, key), "")?; // for their order and the dict's size
         }
         template.set_item("SERVER_NAME", "")?;
         template.set_item("SERVER_PORT", "")?;
@@ -177,10 +177,6 @@ impl Environs {
         }
         Ok(())
     }
-}
-
-fn intern_key<'py>(py: Python<'py>, key: &str) -> Bound<'py, PyString> {
-    PyString::intern(py, key)
 }
 
 fn host(address: SocketAddr) -> String {

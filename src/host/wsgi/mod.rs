@@ -33,11 +33,6 @@ use crate::log::Logger;
 use crate::model::baton::{After, Baton};
 use crate::model::pump::LoopThread;
 
-/// While a view computes beside it, the thread that runs the loop looks for more to do for so long before it lets the GIL
-/// go: what it gives away comes back only after a switch interval of five milliseconds, and the next requests of clients
-/// that have just been answered are nearer than that. A view that computes gets its share all the same, by the interval.
-const HOLD_ON: Duration = Duration::from_micros(200);
-
 /// A WSGI application.
 pub struct App {
     /// The object.
@@ -167,14 +162,7 @@ impl Host {
 
     /// One turn of the loop: at first without waiting, which needs no release of the GIL.
     fn turn(&self, py: Python<'_>, baton: &Baton<LoopThread>, me: u8) {
-        let mut result = baton.with(me, |turn| turn.turn(Some(Duration::ZERO), &|| false));
-        if baton.with(me, |turn| turn.has_computing()) {
-            let until = self.clock.now().plus(HOLD_ON);
-            while matches!(result, Ok(true)) && self.crew.lane.is_empty() && self.clock.now() < until {
-                m0_platform::thread::yield_now();
-                result = baton.with(me, |turn| turn.turn(Some(Duration::ZERO), &|| false));
-            }
-        }
+        let result = baton.with(me, |turn| turn.turn(Some(Duration::ZERO), &|| false));
         let result = match result {
             Ok(true) if self.crew.lane.is_empty() => {
                 py.detach(|| baton.with(me, |turn| turn.turn(None, &|| baton.is_closed())))
