@@ -42,24 +42,52 @@ scripts() {
     python3 -m unittest discover -s ci -t ci && python3 -m unittest discover -s bench -t bench
 }
 
+environment() {
+    local dir=$1 python=$2
+    venv "$dir" "$python" && install "$dir" ci/requirements-build.txt && install "$dir" tests/requirements.txt \
+        && wheel "$dir" ci
+}
+
 python_tests() {
     local dir=$1 python=$2 args=()
-    venv "$dir" "$python" && install "$dir" ci/requirements-build.txt && install "$dir" tests/requirements.txt \
-        && wheel "$dir" ci || return 1
-    if grep -qi '^pytest-xdist' tests/requirements.txt; then args+=(-n "${PYTEST_WORKERS:-3}"); fi
+    environment "$dir" "$python" || return 1
+    if grep -qi '^pytest-xdist' tests/requirements.txt; then args+=(-n "${PYTEST_WORKERS:-4}"); fi
     # shellcheck disable=SC2086  # PYTEST_ARGS is a list of flags
     timeout 1500 "$dir/bin/python" -m pytest tests "${args[@]}" ${PYTEST_ARGS:-}
 }
 
-if wants rust; then stage rust cargo test --workspace --no-default-features; fi
-if wants loom; then stage loom loom; fi
-if wants fuzz; then stage fuzz ci/fuzz.sh --short; fi
-if wants scripts; then stage scripts scripts; fi
-if wants py; then
+# What follows compiles, with long stretches on one core, so it goes in two lanes. Pytest has the machine to itself.
+without_python() {
+    if wants rust; then stage rust cargo test --workspace --no-default-features; fi
+    if wants loom; then stage loom loom; fi
+    if wants scripts; then stage scripts scripts; fi
+}
+with_python() {
+    local python
     while read -r python; do
-        version=$(version_of "$python")
-        stage "python-$version" python_tests "$root/.venv-$version" "$python"
+        "$@" "$python"
     done < <(interpreters)
+}
+# What fails here fails again, and is reported, in the interpreter's own stage.
+prepare() { environment "$root/.venv-$(version_of "$1")" "$1" >"$logs/prepare.txt" 2>&1 || true; }
+test_with() {
+    local version
+    version=$(version_of "$1")
+    stage "python-$version" python_tests "$root/.venv-$version" "$1"
+}
+
+without_python >"$logs/lane.txt" 2>&1 &
+lane=$!
+if wants fuzz; then stage fuzz ci/fuzz.sh --short; fi
+if wants py; then
+    say "wheels"
+    with_python prepare
+fi
+wait "$lane"
+cat "$logs/lane.txt"
+
+if wants py; then
+    with_python test_with
     for version in 3.11 3.12 3.13; do
         [ -e "$logs/python-$version.log" ] || skip "Python $version is not on this machine: nothing was tested under it"
     done

@@ -56,7 +56,11 @@ def test_threads_are_there(probe: Server) -> None:
 def test_executor_calls_go_on_beside_a_busy_loop(probe: Server, key: str) -> None:
     """Eight callers of run_in_executor while async endpoints are saturated: none of them starves."""
     with load(probe, "/hello", 4), probe.connect(timeout=20) as client:
-        shown = client.get(f"/executor-rate?key={key}&s=1&callers=8").json()
+        # Starvation would last; a second in which a busy machine had no CPU for us does not come three times.
+        for _ in range(3):
+            shown = client.get(f"/executor-rate?key={key}&s=1&callers=8").json()
+            if shown["calls"] >= 300 and shown["max"] < 0.5:
+                break
     # Stock asyncio on two CPUs starves them to some dozens of calls; a real hand-over gives thousands.
     assert shown["calls"] >= 300, shown
     if probe.target.server == "m0serve":

@@ -316,13 +316,15 @@ def ignores(environ: Environ, start: Start, query: dict[str, str]) -> Iterable[b
 
 
 def reads(environ: Environ, start: Start, query: dict[str, str]) -> Iterable[bytes]:
+    notes.append(f"began {query.get('key')}")
     body = environ["wsgi.input"].read()
+    gate(query.get("key", "")).set()
     start("200 OK", TEXT)
     return [b"%d" % len(body)]
 
 
 def drips(environ: Environ, start: Start, query: dict[str, str]) -> Iterable[bytes]:
-    """A stream that takes its time, and a `close` that does."""
+    """A stream that goes on when an upload has been read, and a `close` that takes its time."""
     start("200 OK", TEXT)
 
     def close() -> None:
@@ -330,9 +332,10 @@ def drips(environ: Environ, start: Start, query: dict[str, str]) -> Iterable[byt
         print(f"closed {query['key']}", file=sys.stderr)
 
     def blocks() -> Iterator[bytes]:
-        for _ in range(5):
+        yield b"drop"
+        assert gate(query["key"]).wait(20)
+        for _ in range(4):
             yield b"drop"
-            time.sleep(0.1)
 
     return Body(blocks(), close)
 

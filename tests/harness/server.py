@@ -62,7 +62,9 @@ class Target:
 
 def environment(**extra: str) -> dict[str, str]:
     """The environment of a server: ours, without what would configure it behind the test's back."""
+    # A suite starts a thousand servers: their modules are compiled once.
     kept = {key: value for key, value in os.environ.items() if not key.startswith("M0_")}
+    kept.pop("PYTHONDONTWRITEBYTECODE", None)
     return kept | {"PYTHONUNBUFFERED": "1"} | extra
 
 
