@@ -1,8 +1,9 @@
 """Sums up the logs of ci/test.sh: what each stage ran, what was skipped, and one closing line.
 
-Reads the endings of `cargo test`, pytest, unittest and ci/fuzz.sh. A stage that failed without a count (it did not
-build, say) counts as one failure; one that passed but ran nothing is a failure too, since an empty suite proves
-nothing, unless it says why it was skipped.
+Reads the endings of `cargo test`, pytest, unittest and ci/fuzz.sh. What ci/pytests.py calls
+unsteady counts as passed, and is named. A stage that failed without a count (it did not build, say) counts as one
+failure; one that passed but ran nothing is a failure too, since an empty suite proves nothing, unless it says why it
+was skipped.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ PYTEST = re.compile(
 )
 FUZZED = re.compile(r"^\w+: (ok|FAILED), ", re.M)
 SKIPPED = re.compile(r"^SKIPPED: .*", re.M)
+UNSTEADY = re.compile(r"^UNSTEADY: .*", re.M)
 UNITTEST = re.compile(r"^Ran (\d+) tests? in .*\n\n(OK|FAILED)(?: \((.*)\))?", re.M)
 
 
@@ -45,6 +47,7 @@ def count(text: str) -> Count:
                 total.failed += int(number)
             elif word == "skipped":
                 total.skipped += int(number)
+    total.failed -= len(UNSTEADY.findall(text))  # the second run has counted them as passed
     for ran, _, detail in UNITTEST.findall(text):
         parts = {word: int(number) for word, number in re.findall(r"(\w+)=(\d+)", detail)}
         bad = parts.get("failures", 0) + parts.get("errors", 0)
@@ -68,7 +71,7 @@ def main(folder: Path) -> int:
         if broken and stage.failed == 0:
             stage.failed = 1
         skips = dict.fromkeys(SKIPPED.findall(text))
-        for line in skips:
+        for line in [*UNSTEADY.findall(text), *skips]:
             print(f"{log.stem}: {line}")
         if not broken and stage.passed == 0:
             stage.skipped += len(skips)

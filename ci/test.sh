@@ -49,42 +49,46 @@ environment() {
 }
 
 python_tests() {
-    local dir=$1 python=$2 args=()
+    local dir=$1 python=$2
     environment "$dir" "$python" || return 1
-    if grep -qi '^pytest-xdist' tests/requirements.txt; then args+=(-n "${PYTEST_WORKERS:-4}"); fi
     # shellcheck disable=SC2086  # PYTEST_ARGS is a list of flags
-    timeout 1500 "$dir/bin/python" -m pytest tests "${args[@]}" ${PYTEST_ARGS:-}
+    timeout 1500 "$dir/bin/python" ci/pytests.py "$build/pytest-$(basename "$dir")" tests -n "${PYTEST_WORKERS:-4}" ${PYTEST_ARGS:-}
 }
 
-# What follows compiles, with long stretches on one core, so it goes in two lanes. Pytest has the machine to itself.
-without_python() {
-    if wants rust; then stage rust cargo test --workspace --no-default-features; fi
-    if wants loom; then stage loom loom; fi
-    if wants scripts; then stage scripts scripts; fi
-}
 with_python() {
     local python
     while read -r python; do
-        "$@" "$python"
+        "$@" "$python" </dev/null
     done < <(interpreters)
 }
 # What fails here fails again, and is reported, in the interpreter's own stage.
-prepare() { environment "$root/.venv-$(version_of "$1")" "$1" >"$logs/prepare.txt" 2>&1 || true; }
+prepare() { environment "$root/.venv-$(version_of "$1")" "$1" || true; }
 test_with() {
     local version
     version=$(version_of "$1")
     stage "python-$version" python_tests "$root/.venv-$version" "$1"
 }
 
-without_python >"$logs/lane.txt" 2>&1 &
-lane=$!
-if wants fuzz; then stage fuzz ci/fuzz.sh --short; fi
-if wants py; then
-    say "wheels"
-    with_python prepare
-fi
-wait "$lane"
-cat "$logs/lane.txt"
+# What compiles has long stretches on one core, and what installs waits: in three lanes, shown when all of them have ended.
+# Pytest has the machine to itself.
+rust_lane() {
+    if wants rust; then stage rust cargo test --workspace --no-default-features; fi
+    if wants scripts; then stage scripts scripts; fi
+}
+models_lane() {
+    if wants loom; then stage loom loom; fi
+    if wants fuzz; then stage fuzz ci/fuzz.sh --short; fi
+}
+python_lane() {
+    if wants py; then with_python prepare; fi
+}
+lanes=()
+for lane in rust_lane models_lane python_lane; do
+    "$lane" >"$logs/$lane.txt" 2>&1 &
+    lanes+=($!)
+done
+wait "${lanes[@]}"
+cat "$logs/rust_lane.txt" "$logs/models_lane.txt"
 
 if wants py; then
     with_python test_with

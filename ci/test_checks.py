@@ -99,6 +99,10 @@ class Tally(unittest.TestCase):
         self.assertEqual(self.count("120 passed, 1 warning in 12.3s\n"), (120, 0, 0))
         self.assertEqual(self.count("====== 1 passed in 75.01s (0:01:15) ======\n"), (1, 0, 0))
 
+    def test_what_passed_alone_is_named_and_no_failure(self) -> None:
+        first, second = "== 1 failed, 3 passed in 2.0s ==\n", "== 1 passed in 0.1s ==\n"
+        self.assertEqual(self.count(f"{first}{second}UNSTEADY: a.py::b failed beside others\n"), (4, 0, 0))
+
     def test_unittest(self) -> None:
         self.assertEqual(self.count("Ran 9 tests in 0.1s\n\nFAILED (failures=1, errors=1, skipped=2)\n"), (5, 2, 2))
         self.assertEqual(self.count("Ran 9 tests in 0.1s\n\nOK\n"), (9, 0, 0))

@@ -151,7 +151,7 @@ DJANGO = [
 ]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def uvicorn() -> Iterator[Servers]:
     """Reference servers."""
     servers = Servers(Target(server="uvicorn"))

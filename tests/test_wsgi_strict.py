@@ -301,13 +301,15 @@ def test_an_error_of_its_own_is_reported_although_the_client_has_gone(server: Se
 @pytest.mark.behaviour(29)
 def test_an_upload_and_a_stream_in_flight_at_a_signal_end_well(start: Start, key: str) -> None:
     server = start("wsgi_strict_app:app", validated=False)
-    with server.connect() as upload, server.connect() as stream:
+    with server.connect() as upload, server.connect() as stream, server.connect() as idle:
+        assert idle.get("/hello").status == 200
         upload.send(request(f"/reads?key={key}", "Content-Length: 10", method="POST"), b"12345")
         stream.send(request(f"/drips?key={key}"))
         assert stream.head().status == 200
         noted(server, f"began {key}")
         server.signal(signal.SIGTERM)
         server.line("stopping: 2 requests in flight")
+        idle.expect_end()  # the loop has heard of it
         upload.send(b"67890")
         response = upload.response()
         assert (response.body, response.one("connection")) == (b"10", b"close")

@@ -316,9 +316,11 @@ def ignores(environ: Environ, start: Start, query: dict[str, str]) -> Iterable[b
 
 
 def reads(environ: Environ, start: Start, query: dict[str, str]) -> Iterable[bytes]:
-    notes.append(f"began {query.get('key')}")
+    if "key" in query:
+        notes.append(f"began {query['key']}")
     body = environ["wsgi.input"].read()
-    gate(query.get("key", "")).set()
+    if "key" in query:
+        gate(query["key"]).set()
     start("200 OK", TEXT)
     return [b"%d" % len(body)]
 
