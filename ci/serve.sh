@@ -15,5 +15,6 @@ VIRTUAL_ENV=$root/.venv .venv/bin/maturin develop --release >"$build/logs/serve.
     { cat "$build/logs/serve.log" >&2; exit 1; }
 
 cd "${M0_CALLER_DIR:-$root}"
+unset M0_CALLER_DIR  # no option's variable: the server would say so
 # shellcheck disable=SC2086  # ARGS is a list of flags
 exec "$root/.venv/bin/m0serve" ${ARGS:-} ${APP:+"$APP"}

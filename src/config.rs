@@ -192,6 +192,9 @@ pub struct Config {
     pub server_header: bool,
     /// Whether to print the configuration and start nothing.
     pub doctor: bool,
+    /// A sentence for each variable of the process that begins with `M0_` and is no option's.
+    #[serde(skip)]
+    pub strays: Vec<String>,
     /// Where each option's value came from, in the order of the command line.
     #[serde(skip)]
     pub sources: Vec<(&'static str, Source)>,
@@ -203,7 +206,13 @@ impl Config {
     /// # Errors
     /// An [`Exit`]: help and version (0), or a usage error (2).
     pub fn parse(argv: &[String]) -> Result<Config, Exit> {
-        Config::parse_with(argv, &|name| std::env::var(name).ok())
+        Ok(Config::parse_with(argv, &|name| std::env::var(name).ok())?.look_for_strays())
+    }
+
+    fn look_for_strays(mut self) -> Config {
+        let set = std::env::vars_os().filter(|(_, value)| !value.is_empty());
+        self.strays = cli::strays(set.filter_map(|(name, _)| name.into_string().ok()));
+        self
     }
 
     /// [`Config::parse`] over an environment of the caller's.
@@ -223,7 +232,8 @@ impl Config {
         options: &[(String, OptionValue)],
         mounts: &[(String, Option<String>)],
     ) -> Result<Config, Exit> {
-        Config::from_options_with(options, mounts, &|name| std::env::var(name).ok())
+        let config = Config::from_options_with(options, mounts, &|name| std::env::var(name).ok())?;
+        Ok(config.look_for_strays())
     }
 
     /// [`Config::from_options`] over an environment of the caller's.
@@ -352,6 +362,7 @@ impl From<cli::Parsed> for Config {
             date_header: !cli.no_date_header,
             server_header: !cli.no_server_header,
             doctor: cli.doctor,
+            strays: Vec::new(),
             sources: parsed.sources,
         }
     }

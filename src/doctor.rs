@@ -47,6 +47,8 @@ pub struct Report {
     open_files: Option<u64>,
     /// Every option with its value and where it came from.
     options: Map<String, Value>,
+    /// Variables that look like ours and say nothing, in a sentence each.
+    strays: Vec<String>,
     /// What the server would end with at once: code 0 is that it would serve.
     exit: Exit,
 }
@@ -144,6 +146,7 @@ pub fn report(config: &Config, facts: Facts) -> Report {
         usable_cpus: m0_platform::thread::usable_cpus(),
         open_files: m0_platform::thread::raise_open_files().ok(),
         options: options(config),
+        strays: config.strays.clone(),
         exit,
     }
 }

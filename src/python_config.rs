@@ -191,6 +191,12 @@ impl PyConfig {
     fn doctor(&self) -> bool {
         self.config.doctor
     }
+
+    /// A sentence for each variable that begins with `M0_` and is no option's.
+    #[getter]
+    fn strays(&self) -> Vec<String> {
+        self.config.strays.clone()
+    }
 }
 
 /// What decides the model of a process whose applications have these interfaces.

@@ -166,6 +166,18 @@ def test_a_wrong_variable_is_named_by_its_own_name() -> None:
     assert_one_sentence(m0serve("probe:app", M0_PORT="http"), 2, "M0_PORT")
 
 
+def test_a_variable_that_nobody_reads_is_named_at_the_start() -> None:
+    done = m0serve("--backend", "kqueue", "--port", "0", "probe:app", M0_MAXBODY="1m", M0_EMPTY="")
+    assert done.returncode == 78
+    said = "m0serve: warning: M0_MAXBODY is no variable of m0serve and says nothing; did you mean M0_MAX_BODY?"
+    assert done.stderr.splitlines()[0] == said, done.stderr
+    assert len(done.stderr.splitlines()) == 2
+    shown = json.loads(m0serve("--doctor", "probe:app", M0_MODLE="pump").stdout)
+    assert ["M0_MODEL?" in sentence for sentence in shown["strays"]] == [True]
+    quiet = m0serve("--log-level", "error", "--backend", "kqueue", "probe:app", M0_MAXBODY="1m")
+    assert_one_sentence(quiet, 78, "kqueue")
+
+
 @pytest.mark.parametrize("flag", ["--help", "--version"])
 def test_help_and_version_go_to_stdout(flag: str) -> None:
     done = m0serve(flag)
@@ -237,6 +249,25 @@ def test_the_demo_is_served_without_an_app() -> None:
     assert server.get("/slow?ms=10").status == 200
     assert server.get("/stream").framing == "chunked"
     assert server.stop() == 0
+
+
+@pytest.mark.parametrize("model", ["inverted", "pump"])
+def test_rloop_runs_the_application(model: str) -> None:
+    STARTED.append(Server(Target(model=model, backend="epoll", loop="rloop"), "probe:app"))
+    server = STARTED[-1]
+    server.line("loop rloop")
+    body = bytes(range(256)) * 1024
+    with server.connect() as client:
+        for _ in range(20):
+            assert client.get("/hello").body == b"Hello, World!"
+            assert client.get("/echo", method="POST", body=body).body == body
+    assert server.stop() == 0
+
+
+def test_a_loop_that_is_not_installed_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "rloop.py").write_text("raise ImportError('no rloop here')\n")
+    done = m0serve("--loop", "rloop", "--port", "0", "probe:app", PYTHONPATH=str(tmp_path))
+    assert_one_sentence(done, 78, "pip install rloop", "--loop asyncio")
 
 
 # --- where it listens ------------------------------------------------------------------------------------------

@@ -70,6 +70,9 @@ class Config:
     def log_level(self) -> str: ...
     @property
     def doctor(self) -> bool: ...
+    @property
+    def strays(self) -> list[str]:
+        """A sentence for each variable that begins with M0_ and is no option's."""
 
 @final
 class Service:

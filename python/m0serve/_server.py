@@ -105,6 +105,9 @@ class Server:
 
     def _run(self) -> int:
         config = self._config
+        if config.log_level != "error":
+            for sentence in config.strays:
+                say(f"warning: {sentence}")
         loop_name = _loops.resolve(config.loop)
         self._service = service = Service(config)
         try:

@@ -14,6 +14,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from types import FrameType, TracebackType
 from typing import Any, NoReturn
 
@@ -124,7 +125,8 @@ class Signals:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         for number, before in self._before.items():
-            self._loop.remove_signal_handler(number)
+            with suppress(AttributeError):  # rloop's fails so (0.5), and its close() lets go of them all the same
+                self._loop.remove_signal_handler(number)
             # None: a handler that was not set from Python cannot be put back from Python.
             signal.signal(number, signal.SIG_DFL if before is None else before)
 

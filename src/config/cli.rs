@@ -315,6 +315,30 @@ fn variable_name(option: &str) -> String {
     format!("M0_{}", option.to_ascii_uppercase())
 }
 
+/// A sentence for each name that looks like a variable of ours and is none: who mistypes one is not heard otherwise (R12).
+pub(super) fn strays(names: impl Iterator<Item = String>) -> Vec<String> {
+    let switches = SWITCHES
+        .iter()
+        .map(|name| format!("M0_NO_{}", name.to_ascii_uppercase()));
+    let known: Vec<String> = option_names().map(variable_name).chain(switches).collect();
+    let is_known = |name: &String| known.contains(name) || name == "M0_INVERTED";
+    let mut names: Vec<String> = names
+        .filter(|name| name.starts_with("M0_") && !is_known(name))
+        .collect();
+    names.sort();
+    let sentence = |name: String| {
+        let flag = format!("--{}", name[3..].to_ascii_lowercase().replace('_', "-"));
+        let similar = matches(&[flag]).err();
+        let similar = similar.and_then(|error| context(&error, ContextKind::SuggestedArg));
+        let similar = similar.map(|flag| variable_name(&flag[2..].replace('-', "_")));
+        match similar.filter(is_known) {
+            Some(similar) => format!("{name} is no variable of m0serve and says nothing; did you mean {similar}?"),
+            None => format!("{name} is no variable of m0serve and says nothing; unset it"),
+        }
+    };
+    names.into_iter().map(sentence).collect()
+}
+
 /// The arguments that a variable stands for. An empty variable counts as unset, as compose files leave them.
 fn variable(name: &'static str, lookup: Lookup<'_>) -> Result<Vec<String>, Exit> {
     let read = |variable: &str| lookup(variable).filter(|value| !value.trim().is_empty());

@@ -148,6 +148,37 @@ fn the_old_name_of_the_inverted_model_still_works() {
 }
 
 #[test]
+fn a_variable_that_nobody_reads_is_named_with_its_likely_meaning() {
+    let names = [
+        "PATH",
+        "M0_PORT",
+        "M0_INVERTED",
+        "M0_NO_DATE_HEADER",
+        "m0_x",
+        "M0_",
+        "M0_ZZZ",
+        "M0_MAXBODY",
+        "M0_MODLE",
+        "M0_NO_DATEHEADER",
+        "M0_HELP",
+        "M0_Ä",
+    ];
+    let unknown = "is no variable of m0serve and says nothing";
+    assert_eq!(
+        cli::strays(names.into_iter().map(str::to_owned)),
+        [
+            format!("M0_ {unknown}; unset it"),
+            format!("M0_HELP {unknown}; unset it"),
+            format!("M0_MAXBODY {unknown}; did you mean M0_MAX_BODY?"),
+            format!("M0_MODLE {unknown}; did you mean M0_MODEL?"),
+            format!("M0_NO_DATEHEADER {unknown}; did you mean M0_NO_DATE_HEADER?"),
+            format!("M0_ZZZ {unknown}; unset it"),
+            format!("M0_Ä {unknown}; unset it"),
+        ]
+    );
+}
+
+#[test]
 fn one_place_to_listen_on() {
     assert_eq!(
         parse("--uds /tmp/s", &[]).unwrap().place(),
