@@ -8,7 +8,7 @@ import pytest
 
 from harness.client import Client, request
 from harness.server import Server
-from harness.waiting import until
+from harness.waiting import settled, until
 
 MIB = 1024 * 1024
 CUTS = ["wait-for", "timeout", "scope", "group", "cancel"]
@@ -106,7 +106,7 @@ def test_a_task_that_listens_for_the_client_ends_a_stream_that_is_stuck(probe: S
     client = probe.connect(rcvbuf=65536)
     client.send(request(f"/listener?key={key}&count=-1"))
     client.head()
-    time.sleep(0.1)  # its send is stuck, or will be
+    settled(lambda: int(probe.notes(key).get("sent", 0)), quiet=0.1)  # type: ignore[call-overload]
     left = time.monotonic()
     client.reset() if how == "reset" else client.close()
     probe.note(key, "over", 2.0)

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -15,7 +16,7 @@ import pytest
 
 from harness.client import Client, request
 from harness.server import APPS, Process, Server, Servers, environment
-from harness.waiting import until
+from harness.waiting import settled, until
 
 Start = Callable[..., Server]
 
@@ -255,6 +256,18 @@ def test_mixed_load_loses_nothing(mixed: Server) -> None:
     for visitor in visitors:
         visitor.join()
     assert not faults
+
+
+@pytest.mark.behaviour(35)
+def test_an_idle_process_with_both_sleeps(start: Start) -> None:
+    server = start(PLAIN, *PLAIN_MIXED, validated=False)
+    with server.connect() as client:
+        for path in ("/hello", "/api/x") * 10:
+            client.get(path)
+        settled(server.switches, quiet=0.15, seconds=3.0)
+        before = server.switches()
+        time.sleep(1.0)  # this is the measurement
+        assert server.switches() - before <= 5
 
 
 # --- start and end ---------------------------------------------------------------------------------------------------

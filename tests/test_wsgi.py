@@ -304,6 +304,17 @@ def test_a_thread_keeps_its_locals_from_view_to_view(start: Start) -> None:
 
 
 @pytest.mark.behaviour(28)
+def test_quiet_views_share_one_thread(server: Server) -> None:
+    """And so one connection to a database, where the machine lets each view return before it looks as if it waited."""
+    with server.connect() as client:
+
+        def threads() -> set[str]:
+            return {client.get("/thread").json()[0] for _ in range(20)}
+
+        until(lambda: len(threads()) == 1, "twenty requests, one after another, on one thread", 20.0)
+
+
+@pytest.mark.behaviour(28)
 def test_mixed_load_loses_nothing(bare: Server) -> None:
     """Views that wait, compute, stream, fail and read, at once: each connection gets its own answers in order."""
     targets = ["/hello", "/slow?s=0.01", "/busy?s=0.003", "/busy?s=0.012", "/writes", "/fails?where=call"]

@@ -324,7 +324,7 @@ def test_a_visit_to_djangos_admin(server: Server, gunicorn: Gunicorn) -> None:
 
 @pytest.mark.behaviour(28)
 def test_django_keeps_its_database_connections(start: Callable[..., Server]) -> None:
-    """One for each thread that has run a view, made once. At low load that is one thread (tests/test_wsgi.py)."""
+    """One for each thread that has run a view, made once; at low load that is one thread (tests/test_wsgi.py)."""
     server = start("wsgi_django:app", "--blocking-threads", "4", validated=False)
     threads = set()
     with server.connect() as client:

@@ -108,3 +108,14 @@ def test_a_close_that_does_not_end_is_named(start: Start, key: str) -> None:
         assert server.stop() == 0
         assert time.monotonic() - began < 4
     assert "GET /closes does not end" in server.stderr
+
+
+def test_a_failed_assertion_in_a_handler_thread_ends_the_process(start: Start) -> None:
+    """It may hold the loop: a server that lost it would stand still."""
+    server = start("wsgi_fails:app", validated=False)
+    assert server.get("/raises").status == 500
+    assert server.get("/").body == b"hello"
+    with server.connect() as client:
+        client.send(request("/asserts"))
+        assert server.wait() == 1
+    assert "failed an assertion; this is a defect of m0serve" in server.stderr

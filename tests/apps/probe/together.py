@@ -9,7 +9,7 @@ from typing import Any
 
 import anyio
 
-from .core import Receive, Scope, Send, body, gate, note, query, read, reply, reply_json, route, start
+from .core import Receive, Scope, Send, body, bump, gate, note, query, read, reply, reply_json, route, start
 
 
 @route("two-receivers")
@@ -177,6 +177,7 @@ async def listener(scope: Scope, receive: Receive, send: Send) -> None:
         number = 0
         while count < 0 or number < count:
             await body(send, b"chunk" * 2000, more=True)
+            bump(scope, "sent")
             number += 1
         await body(send)
         note(scope, "streamed")
