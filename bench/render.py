@@ -1,7 +1,7 @@
-"""Writes docs/benchmarks.md, and the figures in README.md, from artifacts in bench/results/.
+"""Writes docs/benchmarks.md, and the figures in README.md and docs/notes/, from artifacts in bench/results/.
 
-`render.py [ARTIFACT]`: without one, the newest whose name ends in `-all.json`. No figure in those pages is written by
-hand.
+`render.py [ARTIFACT...]`: without one, the newest whose name ends in `-all.json` and the newest of `-wsgi.json`. A
+scenario that several of them have is shown from the latest. No figure in those pages is written by hand.
 """
 
 from __future__ import annotations
@@ -10,6 +10,9 @@ import json
 import sys
 from pathlib import Path
 from typing import Any
+
+import verdict
+from harness import bars
 
 BENCH = Path(__file__).resolve().parent
 ROOT = BENCH.parent
@@ -20,9 +23,13 @@ TITLES = {
     "fastapi-json": "FastAPI, a JSON endpoint",
     "fastapi-def": "FastAPI, a `def` endpoint in worker threads",
     "wsgi-hello": "Hello world, plain WSGI",
+    "wsgi-two-cpus": "Hello world, plain WSGI, the server on both CPUs",
     "wsgi-isolation": "A fast WSGI view beside four that sleep for two seconds",
     "wsgi-computing": "A fast WSGI view beside four clients of one that computes for ten milliseconds",
     "wsgi-convoy": "A WSGI view that computes for 0.3 ms, sixteen connections",
+    "wsgi-holding": "A fast WSGI view beside one that holds the GIL for a tenth of a second at a time",
+    "wsgi-memory": "Resident memory of a WSGI server",
+    "mounts-isolation": "A FastAPI endpoint at /api beside four Django views at / that sleep for two seconds",
     "executor": "Eight `run_in_executor` callers beside a saturated async endpoint",
     "syscalls": "System calls a request",
     "idle": "10,000 idle keep-alive connections",
@@ -37,9 +44,16 @@ COLUMNS = [
     ("per_core", "requests/core", "{:,.0f}"),
     ("p50", "p50 µs", "{:,.0f}"),
     ("p99", "p99 µs", "{:,.0f}"),
+    ("alone_p99", "p99 µs without them", "{:,.0f}"),
     ("kept", "throughput kept", "{:.2f}"),
+    ("longest", "longest ms", "{:,.0f}"),
+    ("held", "held ms", "{:,.0f}"),
+    ("refused_p50", "refusal p50 ms", "{:,.2f}"),
+    ("refused_p99", "refusal p99 ms", "{:,.2f}"),
     ("ratio", "× uvicorn", "{:.2f}"),
     ("threads", "threads", "{:.0f}"),
+    ("rss_idle", "MiB idle", "{:.1f}"),
+    ("rss_loaded", "MiB after load", "{:.1f}"),
     ("calls", "calls/s", "{:,.0f}"),
     ("call_p50", "call p50 ms", "{:.2f}"),
     ("call_p99", "call p99 ms", "{:.2f}"),
@@ -57,13 +71,25 @@ CPU 0 and `wrk` to CPU 1. Rounds alternate the order of the servers; each measur
 figures are medians over rounds, and a ratio is the median of the ratios within each round. *Cores used* is the CPU
 time of the server's whole process group over the time of the run, and *requests/core* are requests over that CPU
 time: where the load generator is the bound, it is the figure to compare. Every server runs one process with one
-worker; uvicorn with uvloop and httptools, granian with uvloop.
+worker; uvicorn with uvloop and httptools, granian with uvloop. `granian-wsgi-8` has eight blocking threads, as have
+gunicorn and the WSGI arms of m0serve (those whose names end in `-alone` none); `granian-wsgi-1` has its default of one.
 
 The executor scenario times eight callers of `run_in_executor` from inside the application while `wrk` saturates
-another endpoint; with two CPUs, `wrk` shares the second with the server. System calls are counted by `perf stat`.
+another endpoint; with two CPUs, `wrk` shares the second with the server. So it does where a WSGI server has both CPUs:
+compare the servers with each other there, not with what they do on one. System calls are counted by `perf stat`.
 Idle connections have each had one response. The growth scenario mixes plain, echoed and streamed responses and new
 connections.
+
+Where views sleep or compute, their clients ask for the next one as soon as they are answered, while `wrk` loads the
+fast view. Where one holds the GIL (in a call of `sum`, which gives it to nobody until it ends), sixteen clients ask for
+the fast view at fixed times instead, five times a second each, and an answer's wait begins when its request was due:
+`wrk` asks again when it was answered, and what stands still for a tenth of a second would not show in its quantiles.
+*Refusal* is the time from the opening of a new connection to the answer to a first line that is no request: it needs no
+Python, and shows whether the server accepts, reads and writes meanwhile. Memory is that of the whole process group,
+after one request and after 256 connections and eight sleeping views at once.
 """
+Source = tuple[dict[str, Any], str]
+"""An artifact and its path from the root of the repository."""
 
 
 def markdown(rows: list[dict[str, Any]], keys: list[str] | None = None) -> str:
@@ -82,33 +108,57 @@ def place(result: dict[str, Any]) -> str:
     facts, versions = result["machine"], dict(result["machine"]["versions"])
     python = versions.pop("python", "?")
     others = ", ".join(f"{name} {version}" for name, version in versions.items() if version)
+    pieces = f" in {len(result['pieces'])} pieces" if "pieces" in result else ""
+    records = [record for rounds in result.get("rounds", {}).values() for record in rounds if "foreign" in record]
+    foreign = sorted(record["foreign"] for record in records)
+    quiet = f", other processes took {foreign[len(foreign) // 2]:.2f} cores meanwhile (median)" if foreign else ""
     return (
         f"{result['date'][:10]}, {facts['cpu']}, {facts['cpus']} CPUs, Linux {facts['kernel']}, Python {python}, "
         f"commit {facts['commit']}{' with local changes' if facts.get('changed') else ''}; {others}; "
-        f"{result['options']['rounds']} rounds of {result['options']['seconds']:g} s, "
-        f"load average {facts.get('load_before', 0.0):.1f} before the start."
+        f"{result['options']['rounds']} rounds of {result['options']['seconds']:g} s{pieces}, "
+        f"load average {facts.get('load_before', 0.0):.1f} before the start{quiet}."
     )
 
 
-def page(result: dict[str, Any], artifact: str) -> str:
+def shown(sources: list[Source]) -> dict[str, Source]:
+    """Which artifact each scenario is shown from: the latest that has it."""
+    latest: dict[str, Source] = {}
+    for source in sorted(sources, key=lambda source: source[0]["date"]):
+        latest |= dict.fromkeys(source[0]["medians"], source)
+    return {name: latest[name] for name in TITLES if name in latest}
+
+
+def judged(sources: list[Source]) -> list[dict[str, Any]]:
+    """Every bar of today, of what is shown."""
+    rounds = {name: result["rounds"][name] for name, (result, _) in shown(sources).items() if "rounds" in result}
+    return [bars.judge(bar, rounds) for bar in bars.load() if bar["scenario"] in rounds]
+
+
+def page(sources: list[Source]) -> str:
     """The whole of docs/benchmarks.md."""
-    parts = ["# Benchmarks", f"From [`{artifact}`](../{artifact}), by `bench/render.py`. {place(result)}", HOW.strip()]
-    for name, rows in result["medians"].items():
-        parts += [f"## {TITLES.get(name, name)}", markdown(rows)]
-    if result["bars"]:
+    parts = ["# Benchmarks", "By `bench/render.py`; each table says which artifact it shows.", HOW.strip()]
+    for result, artifact in sources:
+        parts.append(f"[`{Path(artifact).name}`](../{artifact}): {place(result)}")
+    for name, (result, artifact) in shown(sources).items():
+        parts += [f"## {TITLES[name]}", markdown(result["medians"][name])]
+        if len(sources) > 1:
+            parts.append(f"From [`{Path(artifact).name}`](../{artifact}).")
+    if found := judged(sources):
         parts.append("## Bars\n\nWhat this project asks of itself, in `bench/bars.json`.")
         lines = ["| bar | bound | figure | arm | verdict |", "|---|---:|---:|---|---|"]
-        for bar in result["bars"]:
+        for bar in found:
             bound = f"≤ {bar['at_most']:,}" if "at_most" in bar else f"≥ {bar['at_least']:,}"
-            figure = f"{bar['figure']:,.3g}" if bar.get("figure", 0) < 1000 else f"{bar['figure']:,.0f}"
-            figure = figure if "figure" in bar else ""
-            lines.append(f"| {bar['text']} | {bound} | {figure} | {bar.get('arm', '')} | {bar['verdict']} |")
+            figure = f"{bar['figure']:,.3g}" if "figure" in bar else ""
+            if bar.get("figure", 0) >= 1000:
+                figure = f"{bar['figure']:,.0f}"
+            said = "**missed**" if bar["verdict"] == "missed" else bar["verdict"]
+            lines.append(f"| {bar['text']} | {bound} | {figure} | {bar.get('arm', '')} | {said} |")
         parts.append("\n".join(lines))
     return "\n\n".join(parts) + "\n"
 
 
-def readme(text: str, result: dict[str, Any], artifact: str) -> str:
-    """README.md with its figures replaced.
+def between(text: str, new: str, where: str) -> str:
+    """A page with what stands between its markers replaced.
 
     Raises:
         ValueError: the markers are not there.
@@ -117,33 +167,52 @@ def readme(text: str, result: dict[str, Any], artifact: str) -> str:
     comment, _, rest = rest.partition("-->")
     _, end, after = rest.partition(END)
     if not mark or not end:
-        raise ValueError("README.md has no figures markers")
+        raise ValueError(f"{where} has no figures markers")
+    return f"{before}{mark}{comment}-->\n{new}\n{end}{after}"
+
+
+def readme(text: str, sources: list[Source]) -> str:
+    """README.md with its figures replaced."""
     keys = ["arm", "connections", "rate", "per_core", "p99", "ratio"]
-    parts = []
-    for name in ("hello", "fastapi-json"):
-        if name in result["medians"]:
+    parts, found = [], shown(sources)
+    for name in ("hello", "fastapi-json", "wsgi-hello"):
+        if name in found:
+            result, artifact = found[name]
             parts.append(f"{TITLES[name]}, one server CPU ([`{Path(artifact).name}`]({artifact})):")
             parts.append(markdown(result["medians"][name], keys))
-    return f"{before}{mark}{comment}-->\n" + "\n\n".join(parts) + f"\n{end}{after}"
+    return between(text, "\n\n".join(parts), "README.md")
 
 
-def newest() -> Path:
-    """The newest whole artifact."""
-    found = sorted((BENCH / "results").glob("*-all.json"))
-    if not found:
+def note(text: str, sources: list[Source]) -> str:
+    """docs/notes/which-model-for-wsgi.md with its table replaced."""
+    found = shown(sources)
+    artifacts = {artifact: result for name, (result, artifact) in found.items() if name in verdict.SCENARIOS}
+    parts = [verdict.table({name: result["medians"][name] for name, (result, _) in found.items()})]
+    parts += [f"From [`{Path(path).name}`](../../{path}): {place(result)}" for path, result in artifacts.items()]
+    return between(text, "\n\n".join(parts), "the note")
+
+
+def newest() -> list[Path]:
+    """The newest whole artifact, and the newest of WSGI.
+
+    Raises:
+        SystemExit: there is none.
+    """
+    found = [sorted((BENCH / "results").glob(f"????-??-??-{name}.json"))[-1:] for name in ("all", "wsgi")]
+    paths = [path for group in found for path in group]
+    if not paths:
         raise SystemExit("error: there is no bench/results/*-all.json; run make bench first")
-    return found[-1]
+    return paths
 
 
 def main() -> None:
-    """Writes both files."""
-    path = Path(sys.argv[1]).resolve() if len(sys.argv) > 1 else newest()
-    result = json.loads(path.read_text())
-    artifact = str(path.relative_to(ROOT))
-    (ROOT / "docs" / "benchmarks.md").write_text(page(result, artifact))
-    front = ROOT / "README.md"
-    front.write_text(readme(front.read_text(), result, artifact))
-    print(f"docs/benchmarks.md and README.md show {artifact}")
+    """Writes the pages."""
+    paths = [Path(argument).resolve() for argument in sys.argv[1:]] or newest()
+    sources = [(json.loads(path.read_text()), str(path.relative_to(ROOT))) for path in paths]
+    (ROOT / "docs" / "benchmarks.md").write_text(page(sources))
+    for path, write in ((ROOT / "README.md", readme), (ROOT / "docs/notes/which-model-for-wsgi.md", note)):
+        path.write_text(write(path.read_text(), sources))
+    print(f"docs/benchmarks.md, README.md and docs/notes/ show {', '.join(artifact for _, artifact in sources)}")
 
 
 if __name__ == "__main__":

@@ -12,9 +12,10 @@ import os
 import platform
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
-from harness import bars
+from harness import artifact, bars
 from harness.scenarios import LOADS, Record, Setting, medians, plain
 from harness.special import SPECIAL
 from harness.threaded import THREADED
@@ -24,29 +25,49 @@ BUSY = 0.7
 """A load average above this means that something else wants the two CPUs."""
 SPECIAL |= THREADED
 NAMES = [*LOADS, *SPECIAL]
+GROUPS = {"all": NAMES, "wsgi": [name for name in NAMES if name.startswith(("wsgi-", "mounts-"))]}
+"""Names that stand for several scenarios."""
 PACKAGES = [
     "m0serve-rs", "uvicorn", "uvloop", "httptools", "granian", "gunicorn", "fastpysgi", "fastapi", "pydantic",
-    "starlette",
+    "starlette", "Django",
 ]  # fmt: skip
 
 
-def options() -> argparse.Namespace:
+def options(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--scenario", default="hello", help=f"comma-separated, or all: {', '.join(NAMES)}")
+    parser.add_argument("--scenario", default="hello", help=f"comma-separated, of {', '.join([*GROUPS, *NAMES])}")
     parser.add_argument("--arms", default="", help="comma-separated parts of arm names to keep (all by default)")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=4.0, help="length of each measurement")
+    parser.add_argument("--seconds", type=float, default=3.0, help="length of each measurement")
     parser.add_argument("--quick", action="store_true", help="one round of one second: to try it, not to quote it")
     parser.add_argument(
         "--name", default="", help="names the artifact; without it nothing is kept by --quick or --arms"
     )
+    parser.add_argument(
+        "--add", action="store_true", help="to the artifact of that name, when it was measured from the same code"
+    )
     parser.add_argument("--ceiling", action="store_true", help="measure the ceiling server beside the others in hello")
     parser.add_argument("--python", default=sys.executable, help="the environment's interpreter")
-    chosen = parser.parse_args()
+    chosen = parser.parse_args(argv)
+    if chosen.add and not chosen.name:
+        parser.error("--add needs the --name of the artifact")
     if chosen.quick:
         chosen.rounds, chosen.seconds = 1, 1.0
     return chosen
+
+
+def scenarios_of(text: str) -> list[str]:
+    """The scenarios that `--scenario` names, each once, in the order of a whole run.
+
+    Raises:
+        ValueError: one is not known.
+    """
+    wanted = [name for part in text.split(",") for name in GROUPS.get(part, [part])]
+    unknown = [name for name in wanted if name not in NAMES]
+    if unknown:
+        raise ValueError(f"no such scenario: {', '.join(unknown)}; there are {', '.join([*GROUPS, *NAMES])}")
+    return [name for name in NAMES if name in wanted]
 
 
 def output(*command: str) -> str:
@@ -78,7 +99,14 @@ def machine(python: str) -> Record:
         "changed": bool(
             output("git", "status", "--porcelain", "--", "../src", "../platform", "../python", "../Cargo.toml")
         ),
+        "wheel": _wheel(python),
     }
+
+
+def _wheel(python: str) -> str | None:
+    """The hash of the sources that the installed wheel was built from (`wheel` in ci/common.sh)."""
+    stamp = Path(python).parent.parent / ".wheel"
+    return stamp.read_text().split()[0] if stamp.exists() else None
 
 
 def table(name: str, lines: list[Record]) -> str:
@@ -86,12 +114,15 @@ def table(name: str, lines: list[Record]) -> str:
     columns = [
         ("arm", "{}", "arm"), ("conns", "{}", "connections"), ("cpus", "{:.0f}", "cpus"), ("req/s", "{:.0f}", "rate"),
         ("cores", "{:.2f}", "cores"), ("req/core", "{:.0f}", "per_core"), ("p50 µs", "{:.0f}", "p50"),
-        ("p99 µs", "{:.0f}", "p99"), ("kept", "{:.2f}", "kept"),
+        ("p99 µs", "{:.0f}", "p99"), ("alone p99", "{:.0f}", "alone_p99"), ("kept", "{:.2f}", "kept"),
+        ("longest ms", "{:.0f}", "longest"), ("held ms", "{:.0f}", "held"),
+        ("refused p50 ms", "{:.2f}", "refused_p50"), ("refused p99 ms", "{:.2f}", "refused_p99"),
         ("/uvicorn", "{:.2f}", "ratio"), ("threads", "{:.0f}", "threads"),
         ("calls/s", "{:.0f}", "calls"), ("call p99 ms", "{:.2f}", "call_p99"), ("syscalls/req", "{:.3f}", "syscalls"),
         ("bytes each", "{:.0f}", "bytes_each"), ("+rss", "{:.0f}", "grown_rss"),
         ("+fds", "{:.0f}", "grown_descriptors"), ("+threads", "{:.0f}", "grown_threads"),
-        ("+objects", "{:.0f}", "grown_objects"), ("errors", "{:.0f}", "errors"),
+        ("+objects", "{:.0f}", "grown_objects"), ("idle MiB", "{:.1f}", "rss_idle"),
+        ("loaded MiB", "{:.1f}", "rss_loaded"), ("errors", "{:.0f}", "errors"),
     ]  # fmt: skip
     used = [column for column in columns if any(column[2] in line for line in lines)]
     rows = [[title for title, _, _ in used]]
@@ -114,52 +145,59 @@ def summarise(name: str, records: list[Record]) -> list[Record]:
     return [line for cpus in (1, 2) for line in medians([record for record in records if record["cpus"] == cpus])]
 
 
-def keep(chosen: argparse.Namespace, result: Record) -> None:
-    """Writes the artifact, unless this was a trial without a name."""
-    partial = chosen.quick or chosen.arms
-    if partial and not chosen.name:
-        print("\nnothing kept: a trial without --name")
-        return
-    name = chosen.name or ("all" if chosen.scenario == "all" else chosen.scenario.replace(",", "-"))
-    path = BENCH / "results" / f"{result['date'][:10]}-{name}.json"
-    path.write_text(json.dumps(result, indent=1) + "\n")
-    print(f"\nkept as {path.relative_to(BENCH.parent)}")
+def artifact_of(chosen: argparse.Namespace, date: str) -> Path | None:
+    """Where the figures are kept; nowhere when this is a trial without a name."""
+    if (chosen.quick or chosen.arms) and not chosen.name:
+        return None
+    name = chosen.name or (chosen.scenario if chosen.scenario in GROUPS else chosen.scenario.replace(",", "-"))
+    folder = BENCH / "results"
+    if chosen.add and (found := sorted(folder.glob(f"????-??-??-{name}.json"))):
+        return found[-1]
+    return folder / f"{date[:10]}-{name}.json"
 
 
-def main() -> int:
-    """Exit code 1 when a bar that was measured is missed."""
-    chosen = options()
-    names = NAMES if chosen.scenario == "all" else chosen.scenario.split(",")
-    unknown = [name for name in names if name not in NAMES]
-    if unknown:
-        print(f"error: no such scenario: {', '.join(unknown)}; there are {', '.join(NAMES)}", file=sys.stderr)
+def measure(setting: Setting, names: list[str]) -> tuple[dict[str, list[Record]], dict[str, list[Record]]]:
+    """Runs the scenarios: all rounds, and their medians."""
+    rounds, summaries = {}, {}
+    for name in names:
+        print(f"\n{name}")
+        rounds[name] = SPECIAL[name](setting) if name in SPECIAL else plain(setting, name)
+        summaries[name] = summarise(name, rounds[name])
+        print(table(name, summaries[name]))
+    return rounds, summaries
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Exit code 1 when a bar is missed, or one that should have been measured was not; 2 for usage."""
+    chosen = options(argv)
+    date = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    kept_arms = [part for part in chosen.arms.split(",") if part]
+    setting = Setting(chosen.python, chosen.rounds, chosen.seconds, kept_arms, chosen.ceiling)
+    result: Record = {
+        "schema": 1,
+        "date": date,
+        "machine": machine(chosen.python),
+        "options": {"rounds": chosen.rounds, "seconds": chosen.seconds, "arms": setting.arms},
+    }
+    path = artifact_of(chosen, date)
+    try:
+        names = scenarios_of(chosen.scenario)
+        earlier = artifact.read(path, result) if chosen.add and path and path.exists() else None
+    except ValueError as error:
+        print(f"error: {error}", file=sys.stderr)
         return 2
-    keep_arms = [part for part in chosen.arms.split(",") if part]
-    setting = Setting(chosen.python, chosen.rounds, chosen.seconds, keep_arms, chosen.ceiling)
-    facts, scenarios, summaries = machine(chosen.python), {}, {}
+    facts = result["machine"]
     print(f"{facts['cpu']}, {facts['cpus']} CPUs, Linux {facts['kernel']}, Python {facts['versions'].get('python')}")
     if facts["load_before"] > BUSY:
         print(f"note: the machine is busy (load {facts['load_before']:.1f}): these figures are not for quoting")
-    for name in names:
-        print(f"\n{name}")
-        scenarios[name] = SPECIAL[name](setting) if name in SPECIAL else plain(setting, name)
-        summaries[name] = summarise(name, scenarios[name])
-        print(table(name, summaries[name]))
-    judged = [bars.judge(bar, scenarios) for bar in bars.load() if bar["scenario"] in names]
-    print("\nbars")
-    for bar in judged:
-        print("  " + bars.line(bar))
-    result = {
-        "schema": 1,
-        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "machine": facts,
-        "options": {"rounds": chosen.rounds, "seconds": chosen.seconds, "arms": setting.arms},
-        "medians": summaries,
-        "bars": judged,
-        "rounds": scenarios,
-    }
-    keep(chosen, result)
-    return 1 if any(bar["verdict"] == "missed" for bar in judged) else 0
+    result["rounds"], result["medians"] = measure(setting, names)
+    result["bars"] = [bars.judge(bar, result["rounds"]) for bar in bars.load() if bar["scenario"] in names]
+    if path:
+        artifact.write(path, artifact.merge(earlier, result, NAMES) if earlier else result)
+        print(f"\nkept as {path.relative_to(BENCH.parent)}")
+    else:
+        print("\nnothing kept: a trial without --name")
+    return bars.report(result["bars"], partial=bool(setting.arms))
 
 
 if __name__ == "__main__":

@@ -25,4 +25,5 @@ if [ -z "${M0_BENCH_NO_BUILD:-}" ]; then wheel "$dir" release; fi
 
 case " $* " in *" --ceiling "*) cargo build --quiet --release -p m0-bench --bin ceiling ;; esac
 
+unset M0_BENCH_NO_BUILD M0_CALLER_DIR  # no options' variables: each server would say so
 exec "$dir/bin/python" bench/run.py "$@"

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import sys
 import unittest
-from pathlib import Path
 
-import render
 from harness import bars, load, scenarios
 from harness.arms import UVICORN, Arm
 from harness.client import BROWSER, get, request
@@ -88,52 +88,45 @@ class Judging(unittest.TestCase):
     def test_what_was_not_measured_is_not_met(self) -> None:
         self.assertEqual(bars.judge(self.bar, {})["verdict"], "not measured")
 
+    def test_what_is_missed_is_loud_and_fails(self) -> None:
+        judged = [
+            bars.judge(self.bar | {"id": f"least-{least}", "at_least": least}, {"hello": self.records})
+            for least in (2, 9)
+        ]
+        for bar_list, code, said in ((judged, 1, "MISSED 1 of 2 bars: least-9"), (judged[:1], 0, "")):
+            text = io.StringIO()
+            with contextlib.redirect_stdout(text):
+                self.assertEqual(bars.report(bar_list, partial=False), code)
+            self.assertEqual("MISSED" in text.getvalue(), code == 1)
+            self.assertIn(said, text.getvalue())
+
+    def test_a_bar_that_nobody_measures_fails_unless_arms_were_left_out(self) -> None:
+        judged = [bars.judge(self.bar | {"id": "b", "connections": 17}, {"hello": self.records})]
+        for partial, code in ((False, 1), (True, 0)):
+            with contextlib.redirect_stdout(io.StringIO()):
+                self.assertEqual(bars.report(judged, partial), code)
+
+    def test_every_bar_can_be_missed(self) -> None:
+        """A figure on the wrong side of its bound, in the scenario, arm and connections that the bar names."""
+        for bar in bars.load():
+            base = {"round": 0, "connections": bar["connections"]} | ({"cpus": bar["cpus"]} if "cpus" in bar else {})
+            wrong = bar["at_least"] * 0.9 if "at_least" in bar else bar["at_most"] * 1.1 + 1
+            records = [base | {"arm": arm, bar["metric"]: wrong} for arm in bar["arms"]]
+            if "over" in bar:
+                records.append(base | {"arm": bar["over"], bar["metric"]: 1.0})
+            self.assertEqual(bars.judge(bar, {bar["scenario"]: records})["verdict"], "missed", bar["id"])
+
     def test_the_bars_name_scenarios_and_arms_that_exist(self) -> None:
         from harness.arms import ALL
         from harness.special import SPECIAL
         from harness.threaded import THREADED
 
+        self.assertEqual(len({bar["id"] for bar in bars.load()}), len(bars.load()))
         arms = {arm.name for arm in ALL}
         for bar in bars.load():
             self.assertIn(bar["scenario"], {**scenarios.LOADS, **SPECIAL, **THREADED})
             self.assertLessEqual({*bar["arms"], bar.get("over", UVICORN.name)}, arms)
             self.assertTrue(("at_least" in bar) != ("at_most" in bar), bar["id"])
-
-
-class Rendering(unittest.TestCase):
-    """Pages from an artifact."""
-
-    result: scenarios.Record = {
-        "date": "2026-01-02T03:04:05+00:00",
-        "machine": {
-            "cpu": "c",
-            "cpus": 2,
-            "kernel": "k",
-            "commit": "abc",
-            "versions": {"python": "3.13.0", "uvicorn": "1"},
-        },
-        "options": {"rounds": 3, "seconds": 4.0},
-        "medians": {"hello": [{"arm": "uvicorn", "connections": 16, "rate": 1234.5, "per_core": 1300.0, "ratio": 1.0}]},
-        "bars": [{"text": "t", "at_least": 2.5, "figure": 3.0, "arm": "ours", "verdict": "met"}],
-    }
-
-    def test_page(self) -> None:
-        page = render.page(self.result, "bench/results/x.json")
-        self.assertIn("| uvicorn | 16 | 1,234 | 1,300 | 1.00 |", page)
-        self.assertIn("| t | ≥ 2.5 | 3 | ours | met |", page)
-
-    def test_readme_keeps_what_is_around(self) -> None:
-        text = "before\n<!-- figures: note -->\nold\n<!-- /figures -->\nafter\n"
-        new = render.readme(text, self.result, "bench/results/x.json")
-        self.assertTrue(
-            new.startswith("before\n<!-- figures: note -->\n") and new.endswith("<!-- /figures -->\nafter\n")
-        )
-        self.assertNotIn("old", new)
-        self.assertEqual(render.readme(new, self.result, "bench/results/x.json"), new)
-
-    def test_the_readme_has_its_markers(self) -> None:
-        text = (Path(__file__).resolve().parent.parent / "README.md").read_text()
-        self.assertIn("1,234", render.readme(text, self.result, "bench/results/x.json"))
 
 
 STAND_IN = """

@@ -15,8 +15,17 @@ def hello(environ: dict[str, Any], start_response: Callable[..., object]) -> lis
     return [b"Hello, world!"]
 
 
+def hold(count: int, start_response: Callable[..., object]) -> list[bytes]:
+    """One call of C that gives the GIL to nobody until it ends, and how many seconds that took."""
+    start = time.perf_counter()
+    sum(range(count))
+    taken = f"{time.perf_counter() - start:.6f}".encode()
+    start_response("200 OK", [("Content-Type", "text/plain"), ("Content-Length", str(len(taken)))])
+    return [taken]
+
+
 def mixed(environ: dict[str, Any], start_response: Callable[..., object]) -> list[bytes]:
-    """`/wait?S` sleeps, `/compute?S` keeps the interpreter; everything else answers at once."""
+    """`/wait?S` sleeps, `/compute?S` keeps the interpreter, `/hold?N` the GIL too; everything else answers at once."""
     path = environ["PATH_INFO"]
     if path == "/wait":
         time.sleep(float(environ["QUERY_STRING"]))
@@ -24,4 +33,6 @@ def mixed(environ: dict[str, Any], start_response: Callable[..., object]) -> lis
         until = time.perf_counter() + float(environ["QUERY_STRING"])
         while time.perf_counter() < until:
             pass
+    elif path == "/hold":
+        return hold(int(environ["QUERY_STRING"]), start_response)
     return hello(environ, start_response)

@@ -87,9 +87,21 @@ OURS_WSGI = [m0serve_wsgi("inverted", "epoll"), m0serve_wsgi("pump", "io_uring")
 ALONE_WSGI = [m0serve_wsgi("inverted", "epoll", 0), m0serve_wsgi("pump", "epoll", 0)]
 OTHERS_WSGI = [granian_wsgi(1), FASTPYSGI_WSGI]
 THREADED_WSGI = [granian_wsgi(WSGI_THREADS), GUNICORN]
+
+
+def m0serve_mounts(model: str, backend: str) -> Arm:
+    """One of ours with a WSGI application at / and FastAPI beside it at /api."""
+    flags = ["--backend", backend, "--model", model, "--blocking-threads", str(WSGI_THREADS)]
+    mounted = ["--mount", "/api=fastapi_app:app"]
+    return Arm(
+        f"m0serve-mounts-{model}-{backend}", ["-m", "m0serve", *LISTEN, *flags, *mounted, "{app}"], ready_line=True
+    )
+
+
+OURS_MOUNTS = [m0serve_mounts(model, backend) for model in ("inverted", "pump") for backend in ("io_uring", "epoll")]
 CEILING = [
     Arm(f"ceiling-{backend}", ["{port}", backend], program=TARGET / "release" / "ceiling")
     for backend in ("io_uring", "epoll")
 ]
 """No HTTP, no Python: what backend and client allow. Measured where it has been built (`run.sh --ceiling`)."""
-ALL = [*OURS, *OTHERS, STOCK, *OURS_WSGI, *ALONE_WSGI, *OTHERS_WSGI, *THREADED_WSGI]
+ALL = [*OURS, *OTHERS, STOCK, *OURS_WSGI, *ALONE_WSGI, *OTHERS_WSGI, *THREADED_WSGI, *OURS_MOUNTS]

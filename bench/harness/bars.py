@@ -65,4 +65,21 @@ def line(judged: Record) -> str:
     bound = f"<= {judged['at_most']}" if "at_most" in judged else f">= {judged['at_least']}"
     if judged["verdict"] == "not measured":
         return f"not measured  {judged['text']} (bar {bound})"
-    return f"{judged['verdict']:12}  {judged['text']}: {judged['figure']:g} (bar {bound}, {judged['arm']})"
+    verdict = "MISSED" if judged["verdict"] == "missed" else judged["verdict"]
+    return f"{verdict:12}  {judged['text']}: {judged['figure']:g} (bar {bound}, {judged['arm']})"
+
+
+def report(judged: list[Record], partial: bool) -> int:
+    """Prints each verdict, then what was missed, and returns the exit code.
+
+    A bar of a scenario that ran and whose figure is not there fails too, unless arms were left out: it names what
+    nobody measures.
+    """
+    print("\nbars")
+    for bar in judged:
+        print("  " + line(bar))
+    failing = ("missed",) if partial else ("missed", "not measured")
+    failed = [bar["id"] for bar in judged if bar["verdict"] in failing]
+    if failed:
+        print(f"\nMISSED {len(failed)} of {len(judged)} bars: {', '.join(failed)}")
+    return 1 if failed else 0

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+import resource
 import subprocess
 import time
 from dataclasses import asdict, dataclass
+from pathlib import Path
 
 from .client import BROWSER
-from .server import Server
+from .server import TICK, Server
 
 UNITS = {"us": 1.0, "ms": 1e3, "s": 1e6, "m": 60e6}
 
@@ -31,6 +33,8 @@ class Run:
     """Microseconds."""
     errors: int
     """Socket errors and responses that were not 2xx or 3xx."""
+    foreign: float
+    """CPU seconds a second that neither the server nor the runner and its children used: how quiet the machine was."""
 
     def record(self) -> dict[str, float]:
         """For JSON."""
@@ -73,14 +77,27 @@ def command(port: int, path: str, connections: int, seconds: float, cpu: str = "
     return ["taskset", "-c", cpu, "wrk", *duration, *fields, f"http://127.0.0.1:{port}{path}"]
 
 
+def _everybody() -> float:
+    """User and system seconds of all processes so far, from the first line of /proc/stat (proc(5))."""
+    user, nice, system = Path("/proc/stat").read_text().split(maxsplit=4)[1:4]
+    return (int(user) + int(nice) + int(system)) / TICK
+
+
+def _runner() -> float:
+    """The same of the runner and its children that have ended."""
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(usage.ru_utime + usage.ru_stime for usage in used)
+
+
 def run(server: Server, path: str, connections: int, seconds: float) -> Run:
     """Loads a server and measures both sides."""
-    before, start = server.cpu_seconds(), time.perf_counter()
+    before, others, start = server.cpu_seconds(), _everybody() - _runner(), time.perf_counter()
     done = subprocess.run(command(server.port, path, connections, seconds), check=True, capture_output=True, text=True)
     spent, wall = server.cpu_seconds() - before, time.perf_counter() - start
+    foreign = max(0.0, _everybody() - _runner() - others - spent) / wall
     requests, lasted, p50, p99, most, errors = parse(done.stdout)
     cores = spent / wall
-    return Run(requests / lasted, cores, requests / spent if spent else 0.0, p50, p99, most, errors)
+    return Run(requests / lasted, cores, requests / spent if spent else 0.0, p50, p99, most, errors, foreign)
 
 
 def warm(server: Server, path: str, connections: int) -> None:

@@ -43,6 +43,8 @@ class Load:
     path: str
     connections: list[int]
     watch_threads: bool = False
+    cpus: str = "0"
+    """The server's CPUs; the second is the load generator's too."""
     arms: list[Arm] = field(default_factory=lambda: [*OURS, *OTHERS])
 
 
@@ -51,6 +53,7 @@ LOADS = {
     "fastapi-json": Load("fastapi_app:app", "/items/7?limit=3", [16]),
     "fastapi-def": Load("fastapi_app:app", "/def/7", [64], watch_threads=True),
     "wsgi-hello": Load("wsgi_app:hello", "/", [16, 256], arms=[*OURS_WSGI, *OTHERS_WSGI]),
+    "wsgi-two-cpus": Load("wsgi_app:hello", "/", [16, 256], cpus="0,1", arms=[*OURS_WSGI, *OTHERS_WSGI]),
 }
 
 
@@ -108,10 +111,12 @@ def plain(setting: Setting, name: str) -> list[Record]:
     records: list[Record] = []
     for number in range(setting.rounds):
         for arm in arms if number % 2 == 0 else reversed(arms):
-            with serving(arm, setting.python, plan.app, name) as server:
+            with serving(arm, setting.python, plan.app, name, plan.cpus) as server:
                 for connections in plan.connections:
                     load.warm(server, plan.path, connections)
                     record = measure(server, plan, connections, setting.seconds)
+                    if plan.cpus != "0":
+                        record["cpus"] = len(plan.cpus.split(","))
                     records.append({"arm": arm.name, "round": number, "connections": connections, **record})
                     print(
                         f"  round {number + 1}: {arm.name:28} {connections:4} connections "
