@@ -65,7 +65,7 @@ def _pace(ask: Callable[[], None], start: float, until: float, taken: list[float
 
 
 def measure(port: int, connections: int, seconds: float) -> Record:
-    """So many connections that ask for the fast view, and some clients that are refused on a new connection each time."""
+    """So many connections that ask for the fast view, and clients that are refused on a new connection each time."""
     start = time.perf_counter() + PERIOD
     until = start + seconds
     answered: list[float] = []
