@@ -72,7 +72,10 @@ test_with() {
 # What compiles has long stretches on one core, and what installs waits: in three lanes, shown when all of them have ended.
 # Pytest has the machine to itself.
 rust_lane() {
-    if wants rust; then stage rust cargo test --workspace --no-default-features; fi
+    # With the emulation, so that the contract suite and the rest run over kqueue too.
+    if wants rust; then
+        stage rust cargo test --workspace --no-default-features --features m0serve/emulated-kqueue
+    fi
     if wants scripts; then stage scripts scripts; fi
 }
 models_lane() {

@@ -12,6 +12,7 @@ mod values;
 use std::fmt;
 use std::time::Duration;
 
+use m0_platform::Choice;
 use serde::{Serialize, Serializer};
 
 pub use mount::Mount;
@@ -288,23 +289,24 @@ impl Config {
             .any(|(name, source)| *name == "model" && *source != Source::Default);
         match (interface, self.model) {
             (Interface::Wsgi, _) if !asked => Ok(Model::Pump),
-            (Interface::Wsgi, Model::Inverted) if self.backend == BackendChoice::IoUring => Err(Exit::config(
-                "an inverted WSGI server changes the thread of its loop, which io_uring does not allow; \
-                 leave --backend out, or use --model pump",
-            )),
+            (Interface::Wsgi, Model::Inverted) => match self.backend.kind().filter(|kind| !kind.is_readiness()) {
+                Some(kind) => Err(Exit::config(format!(
+                    "an inverted WSGI server changes the thread of its loop, which {} does not allow; \
+                     leave --backend out, or use --model pump",
+                    kind.name()
+                ))),
+                None => Ok(Model::Inverted),
+            },
             (_, model) => Ok(model),
         }
     }
 
     /// The backend for a model and an interface: a loop that changes threads needs one of readiness.
     #[must_use]
-    pub fn backend_for(&self, interface: Interface, model: Model) -> BackendChoice {
+    pub fn backend_for(&self, interface: Interface, model: Model) -> Choice {
         match (interface, model, self.backend) {
-            (Interface::Wsgi, Model::Inverted, BackendChoice::Auto) if cfg!(target_os = "linux") => {
-                BackendChoice::Epoll
-            }
-            (Interface::Wsgi, Model::Inverted, BackendChoice::Auto) => BackendChoice::Kqueue,
-            (_, _, backend) => backend,
+            (Interface::Wsgi, Model::Inverted, BackendChoice::Auto) => Choice::Readiness,
+            (_, _, backend) => backend.choice(),
         }
     }
 

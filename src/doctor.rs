@@ -9,11 +9,11 @@
 #![cfg(not(loom))]
 
 use m0_platform::thread::online_cpus;
-use m0_platform::{Choice, Kind, Options, available, open};
+use m0_platform::{Options, available, open};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use crate::config::{BackendChoice, Config, Exit, Interface, Model, Source};
+use crate::config::{Config, Exit, Interface, Model, Source};
 
 /// What only the Python side knows.
 #[derive(Clone, Debug, Default)]
@@ -67,17 +67,6 @@ impl Report {
     }
 }
 
-/// The platform's name for what the configuration asks for.
-#[must_use]
-pub fn choice(backend: BackendChoice) -> Choice {
-    match backend {
-        BackendChoice::Auto => Choice::Auto,
-        BackendChoice::IoUring => Choice::Only(Kind::IoUring),
-        BackendChoice::Epoll => Choice::Only(Kind::Epoll),
-        BackendChoice::Kqueue => Choice::Only(Kind::Kqueue),
-    }
-}
-
 /// Looks everything up.
 #[must_use]
 pub fn report(config: &Config, facts: Facts) -> Report {
@@ -88,7 +77,7 @@ pub fn report(config: &Config, facts: Facts) -> Report {
     let process = Config::interface_of(&interfaces);
     let model = config.model_for(process);
     let backend = config.backend_for(process, *model.as_ref().unwrap_or(&config.model));
-    let opened = open(choice(backend), &Options::default()).map(|(_, resolved)| resolved);
+    let opened = open(backend, &Options::default()).map(|(_, resolved)| resolved);
     let (backend, reason) = match &opened {
         Ok(resolved) => (Some(resolved.kind.name()), resolved.reason.clone()),
         Err(refused) => (None, Some(refused.sentence.clone())),
@@ -330,9 +319,15 @@ mod tests {
         };
         let (report, code) = json("", facts);
         assert_eq!((code, &report["exit"]["message"]), (1, &json!("no such module")));
-        let elsewhere = if cfg!(target_os = "linux") { "kqueue" } else { "epoll" };
-        let (report, code) = json(&format!("--backend {elsewhere}"), Facts::default());
-        assert_eq!((code, &report["resolved"]["backend"]), (78, &Value::Null));
-        assert_eq!(report["exit"]["message"], report["resolved"]["reason"]);
+        for found in available() {
+            let name = found.kind.name();
+            let (report, code) = json(&format!("--backend {name}"), Facts::default());
+            if found.usable {
+                assert_eq!((code, &report["resolved"]["backend"]), (0, &json!(name)));
+            } else {
+                assert_eq!((code, &report["resolved"]["backend"]), (78, &Value::Null));
+                assert_eq!(report["exit"]["message"], report["resolved"]["reason"]);
+            }
+        }
     }
 }

@@ -3,6 +3,8 @@
 // R10 is about what serves; these tests own their sockets and threads.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
 
+mod backends;
+
 use std::fmt::Write as _;
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -13,7 +15,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use m0_platform::{Backend, Choice, Clock, Kind, Options};
+use m0_platform::{Backend, Clock, Kind};
 use m0serve::config::LogLevel;
 use m0serve::engine::{Engine, Mounts, Settings, SharedStats};
 use m0serve::handoff::{Crew, Frame, Job, Lane, Link, Outlet, Request, ResponseHead, Routes, Seat, Stop, crew, rings};
@@ -38,14 +40,18 @@ struct Server {
     run: JoinHandle<std::io::Result<()>>,
 }
 
-fn epoll() -> Box<dyn Backend> {
-    m0_platform::open(Choice::Only(Kind::Epoll), &Options::default())
-        .expect("epoll")
-        .0
+fn open(kind: Kind) -> Box<dyn Backend> {
+    backends::open(kind).expect("it was there a moment ago")
+}
+
+on_every_backend! {
+    an_application_whose_views_all_wait_takes_no_thread_from_another
+    a_thread_that_says_more_than_its_ring_holds_loses_nothing
+    a_host_that_takes_nothing_holds_no_thread_up
 }
 
 impl Server {
-    fn start() -> Server {
+    fn start(kind: Kind) -> Server {
         let clock = Clock::new();
         let settings = Settings {
             date: false,
@@ -54,12 +60,12 @@ impl Server {
             ..Settings::default()
         };
         let log = Logger::new(LogLevel::Error, false, clock.clone());
-        let mut engine = Engine::new(epoll(), settings, clock.clone(), log);
+        let mut engine = Engine::new(open(kind), settings, clock.clone(), log);
         let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
         let address = listener.local_addr().expect("it is bound");
         listener.set_nonblocking(true).expect("a socket");
         engine.listen(OwnedFd::from(listener)).expect("a listener");
-        let (own, stats) = (epoll(), engine.published());
+        let (own, stats) = (open(kind), engine.published());
         let (host, at_loop) = rings(engine.backend().waker(), own.waker());
         let lane = Lane::new(3, EACH, clock.clone(), false);
         let (crew, side) = crew(2 * EACH, lane, engine.backend().waker(), clock);
@@ -169,9 +175,8 @@ fn answer(mut stream: TcpStream) -> String {
     body.to_owned()
 }
 
-#[test]
-fn an_application_whose_views_all_wait_takes_no_thread_from_another() {
-    let server = Server::start();
+fn an_application_whose_views_all_wait_takes_no_thread_from_another(kind: Kind) {
+    let server = Server::start(kind);
     let stuck: Vec<TcpStream> = (0..EACH + 2).map(|_| server.ask("/wait")).collect();
     server.are_waiting(EACH);
     for _ in 0..50 {
@@ -194,9 +199,8 @@ fn an_application_whose_views_all_wait_takes_no_thread_from_another() {
     server.end();
 }
 
-#[test]
-fn a_thread_that_says_more_than_its_ring_holds_loses_nothing() {
-    let server = Server::start();
+fn a_thread_that_says_more_than_its_ring_holds_loses_nothing(kind: Kind) {
+    let server = Server::start(kind);
     let streams: Vec<TcpStream> = (0..4).map(|_| server.ask("/many")).collect();
     for stream in streams {
         assert_eq!(answer(stream), body(3000), "in order (R2)");
@@ -204,11 +208,10 @@ fn a_thread_that_says_more_than_its_ring_holds_loses_nothing() {
     server.end();
 }
 
-#[test]
-fn a_host_that_takes_nothing_holds_no_thread_up() {
+fn a_host_that_takes_nothing_holds_no_thread_up(kind: Kind) {
     const CLIENTS: u64 = 600;
     m0_platform::thread::raise_open_files().expect("enough descriptors");
-    let mut server = Server::start();
+    let mut server = Server::start(kind);
     let start = Instant::now();
     let mut clients = Vec::new();
     while server.stats.load().requests < CLIENTS {

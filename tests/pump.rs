@@ -3,6 +3,8 @@
 // R10 is about what serves; these tests own their sockets.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
 
+mod backends;
+
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
@@ -10,7 +12,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use m0_platform::{Backend, Choice, Clock, Kind, Options};
+use m0_platform::{Backend, Clock, Kind};
 use m0serve::config::LogLevel;
 use m0serve::engine::{Engine, Settings, SharedStats, Stats};
 use m0serve::handoff::{ExchangeId, Frame, Job, Link, Outlet, ResponseHead, Routes, Stop, Why, rings};
@@ -34,14 +36,23 @@ struct Pump {
     seen: u64,
 }
 
-fn epoll() -> Box<dyn Backend> {
-    m0_platform::open(Choice::Only(Kind::Epoll), &Options::default())
-        .expect("epoll")
-        .0
+fn open(kind: Kind) -> Box<dyn Backend> {
+    backends::open(kind).expect("it was there a moment ago")
+}
+
+on_every_backend! {
+    requests_are_answered_one_after_another_and_no_wake_is_lost
+    full_rings_both_ways_lose_nothing_and_do_not_deadlock
+    a_drain_of_an_empty_server_is_over_at_once
+    a_drain_of_an_idle_server_is_over_at_once_and_the_thread_ends_at_once
+    a_drain_finishes_what_is_in_flight
+    stop_now_ends_the_thread_at_once_and_tells_what_was_in_flight
+    stop_now_without_connections_says_the_end_too
+    a_host_with_kept_frames_and_room_for_them_has_something_to_do
 }
 
 impl Pump {
-    fn start(spin: bool) -> Pump {
+    fn start(kind: Kind, spin: bool) -> Pump {
         let clock = Clock::new();
         let settings = Settings {
             date: false,
@@ -49,12 +60,12 @@ impl Pump {
             ..Settings::default()
         };
         let log = Logger::new(LogLevel::Error, false, clock.clone());
-        let mut engine = Engine::new(epoll(), settings, clock, log);
+        let mut engine = Engine::new(open(kind), settings, clock, log);
         let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
         let address = listener.local_addr().expect("it is bound");
         listener.set_nonblocking(true).expect("a socket");
         engine.listen(OwnedFd::from(listener)).expect("a listener");
-        let (own, stats) = (epoll(), engine.published());
+        let (own, stats) = (open(kind), engine.published());
         let (host, at_loop) = rings(engine.backend().waker(), own.waker());
         let run = LoopThread::new(engine, at_loop, Routes::default(), spin);
         let thread = m0_platform::thread::spawn("loop", move || run.run()).expect("a thread");
@@ -167,10 +178,9 @@ fn read_exactly(stream: &mut TcpStream, expected: &str) {
 const GET: &[u8] = b"GET / HTTP/1.1\r\nhost: a\r\n\r\n";
 const OK: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
 
-#[test]
-fn requests_are_answered_one_after_another_and_no_wake_is_lost() {
+fn requests_are_answered_one_after_another_and_no_wake_is_lost(kind: Kind) {
     for spin in [false, true] {
-        let mut pump = Pump::start(spin);
+        let mut pump = Pump::start(kind, spin);
         let mut client = pump.connect();
         for round in 1..=500 {
             client.write_all(GET).expect("it reads");
@@ -183,11 +193,10 @@ fn requests_are_answered_one_after_another_and_no_wake_is_lost() {
 }
 
 /// More jobs than the ring holds, then more frames than the ring holds, while neither side waits for the other.
-#[test]
-fn full_rings_both_ways_lose_nothing_and_do_not_deadlock() {
+fn full_rings_both_ways_lose_nothing_and_do_not_deadlock(kind: Kind) {
     const CLIENTS: u64 = 600;
     m0_platform::thread::raise_open_files().expect("enough descriptors");
-    let mut pump = Pump::start(false);
+    let mut pump = Pump::start(kind, false);
     pump.chunks = 6;
     let mut clients: Vec<TcpStream> = (0..CLIENTS).map(|_| pump.connect()).collect();
     for client in &mut clients {
@@ -231,11 +240,10 @@ fn full_rings_both_ways_lose_nothing_and_do_not_deadlock() {
 }
 
 /// The loop once parked before it noticed that nothing was left to wait for.
-#[test]
-fn a_drain_of_an_empty_server_is_over_at_once() {
+fn a_drain_of_an_empty_server_is_over_at_once(kind: Kind) {
     // Whether the loop is parked when it hears of the drain is chance: often enough it is.
     for _ in 0..20 {
-        let mut pump = Pump::start(false);
+        let mut pump = Pump::start(kind, false);
         pump.say(Frame::Stop(Stop::Drain)); // no connection, no deadline: nothing else would end the loop's wait
         pump.until("the drain", echo, |pump| pump.stopped == 1);
         pump.say(Frame::Stop(Stop::Now));
@@ -243,9 +251,8 @@ fn a_drain_of_an_empty_server_is_over_at_once() {
     }
 }
 
-#[test]
-fn a_drain_of_an_idle_server_is_over_at_once_and_the_thread_ends_at_once() {
-    let mut pump = Pump::start(false);
+fn a_drain_of_an_idle_server_is_over_at_once_and_the_thread_ends_at_once(kind: Kind) {
+    let mut pump = Pump::start(kind, false);
     let mut idle = pump.connect();
     pump.counts("a connection", |stats| stats.connections == 1);
     pump.say(Frame::Stop(Stop::Drain));
@@ -255,9 +262,8 @@ fn a_drain_of_an_idle_server_is_over_at_once_and_the_thread_ends_at_once() {
     assert!(pump.ends().is_empty());
 }
 
-#[test]
-fn a_drain_finishes_what_is_in_flight() {
-    let mut pump = Pump::start(false);
+fn a_drain_finishes_what_is_in_flight(kind: Kind) {
+    let mut pump = Pump::start(kind, false);
     let mut client = pump.connect();
     client.write_all(GET).expect("it reads");
     let mut busy = None;
@@ -280,9 +286,8 @@ fn a_drain_finishes_what_is_in_flight() {
     assert!(pump.ends().is_empty());
 }
 
-#[test]
-fn stop_now_ends_the_thread_at_once_and_tells_what_was_in_flight() {
-    let mut pump = Pump::start(false);
+fn stop_now_ends_the_thread_at_once_and_tells_what_was_in_flight(kind: Kind) {
+    let mut pump = Pump::start(kind, false);
     let mut client = pump.connect();
     client.write_all(GET).expect("it reads");
     pump.counts("a request", |stats| stats.requests == 1);
@@ -294,18 +299,16 @@ fn stop_now_ends_the_thread_at_once_and_tells_what_was_in_flight() {
     assert!(client.read(&mut [0]).map_or(true, |read| read == 0));
 }
 
-#[test]
-fn stop_now_without_connections_says_the_end_too() {
-    let mut pump = Pump::start(false);
+fn stop_now_without_connections_says_the_end_too(kind: Kind) {
+    let mut pump = Pump::start(kind, false);
     pump.say(Frame::Stop(Stop::Now));
     assert!(pump.ends().is_empty());
 }
 
 /// A host that keeps frames because the ring was full must not park once there is room: it was owed its wake before it
 /// announced that it parks, and none will come (R5).
-#[test]
-fn a_host_with_kept_frames_and_room_for_them_has_something_to_do() {
-    let (own, at_loop) = (epoll(), epoll());
+fn a_host_with_kept_frames_and_room_for_them_has_something_to_do(kind: Kind) {
+    let (own, at_loop) = (open(kind), open(kind));
     let (host, mut other) = rings(at_loop.waker(), own.waker());
     let mut link = Link::Ring(host);
     let id = ExchangeId {

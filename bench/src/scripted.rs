@@ -33,7 +33,7 @@ struct Client {
 
 /// The backend.
 pub struct Scripted {
-    /// Of the epoll backend that lends its waker and descriptor.
+    /// Of the backend that lends its waker and descriptor.
     lender: Box<dyn Backend>,
     recorded: Vec<u8>,
     clients: Vec<Client>,
@@ -69,7 +69,7 @@ impl Scripted {
     /// # Errors
     /// No descriptors are left for a waker.
     pub fn new(recorded: Vec<u8>, connections: u32, deliveries: u64) -> io::Result<(Scripted, Gauge)> {
-        let (lender, _) = m0_platform::open(Choice::Only(Kind::Epoll), &Options::default())
+        let (lender, _) = m0_platform::open(Choice::Readiness, &Options::default())
             .map_err(|refused| io::Error::other(refused.sentence))?;
         let progress = std::sync::Arc::default();
         let clients = (0..connections)

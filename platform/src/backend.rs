@@ -31,7 +31,7 @@ pub enum Kind {
     IoUring,
     /// Every Linux.
     Epoll,
-    /// macOS and the BSDs.
+    /// macOS and the BSDs; on Linux an emulation, for tests, in builds with the feature `emulated-kqueue`.
     Kqueue,
 }
 
@@ -45,6 +45,34 @@ impl Kind {
             Kind::Kqueue => "kqueue",
         }
     }
+
+    /// Whether it waits for readiness. Then the thread that waits may change; an io_uring request completes on the thread
+    /// that armed it.
+    #[must_use]
+    pub fn is_readiness(self) -> bool {
+        match self {
+            Kind::IoUring => false,
+            Kind::Epoll | Kind::Kqueue => true,
+        }
+    }
+
+    /// Whether it is not the kernel's own, but made of something else for tests.
+    #[must_use]
+    pub fn is_emulated(self) -> bool {
+        self == Kind::Kqueue && cfg!(target_os = "linux")
+    }
+}
+
+/// What was asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Choice {
+    /// The best that works here.
+    #[default]
+    Auto,
+    /// The best one of readiness ([`Kind::is_readiness`]).
+    Readiness,
+    /// This one or none.
+    Only(Kind),
 }
 
 /// What a foreign descriptor is watched for, or is ready for.
@@ -234,7 +262,7 @@ pub trait Backend: Send {
     /// Watches a descriptor that is not ours (asyncio's), level-triggered, or changes what it is watched for.
     ///
     /// # Errors
-    /// EBADF, EPERM (a regular file) and what else the kernel says of it.
+    /// EBADF, EPERM (a regular file; the BSDs watch those too) and what else the kernel says of it.
     fn watch(&mut self, fd: RawFd, interest: Interest) -> io::Result<()>;
     /// Forgets a foreign descriptor, also one that is closed already.
     fn unwatch(&mut self, fd: RawFd);

@@ -18,7 +18,8 @@ const MAX_FD: RawFd = 0x4000_0000;
 pub(crate) struct Foreign {
     watched: HashMap<RawFd, Watch>,
     next_generation: u32,
-    ready: VecDeque<(RawFd, u32, Interest)>,
+    /// Those of which something was found, each once; what it was stands in its watch.
+    ready: VecDeque<RawFd>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -26,6 +27,8 @@ struct Watch {
     interest: Interest,
     /// Tells this registration from an earlier one of the same number, whose event may still be queued (R3).
     generation: u32,
+    /// What the last wait found, in one event or (kqueue) in two, and has not been delivered.
+    found: Interest,
 }
 
 impl Foreign {
@@ -42,7 +45,12 @@ impl Foreign {
             self.watched.remove(&fd);
             return Err(error);
         }
-        self.watched.insert(fd, Watch { interest, generation });
+        let watch = Watch {
+            interest,
+            generation,
+            found: Interest::default(),
+        };
+        self.watched.insert(fd, watch);
         Ok(())
     }
 
@@ -53,31 +61,44 @@ impl Foreign {
         }
     }
 
+    /// Its number is another file's: it was closed, and with that the kernel has forgotten it.
+    pub(crate) fn is_gone(&mut self, fd: RawFd) {
+        self.watched.remove(&fd);
+    }
+
     /// Forgets what the last wait found: it is level-triggered, so what still holds is found again.
     pub(crate) fn start_wait(&mut self) {
-        self.ready.clear();
+        for fd in self.ready.drain(..) {
+            if let Some(watch) = self.watched.get_mut(&fd) {
+                watch.found = Interest::default();
+            }
+        }
     }
 
     /// Notes an event whose data has [`FOREIGN`] set.
     pub(crate) fn note(&mut self, event: &Event) {
         let fd = RawFd::try_from(event.data & (FOREIGN - 1)).unwrap_or(-1);
         let generation = (event.data >> 32) as u32;
-        let ready = Interest {
-            read: event.readable || event.hangup,
-            write: event.writable || event.broken,
+        let Some(watch) = self.watched.get_mut(&fd).filter(|watch| watch.generation == generation) else {
+            return;
         };
-        self.ready.push_back((fd, generation, ready));
+        if watch.found == Interest::default() {
+            self.ready.push_back(fd);
+        }
+        watch.found.read |= event.readable || event.hangup;
+        watch.found.write |= event.writable || event.broken;
     }
 
     /// The next descriptor that is ready for something that it is (still) watched for.
     pub(crate) fn next(&mut self) -> Option<(RawFd, Interest)> {
-        while let Some((fd, generation, ready)) = self.ready.pop_front() {
-            let Some(watch) = self.watched.get(&fd).filter(|watch| watch.generation == generation) else {
+        while let Some(fd) = self.ready.pop_front() {
+            let Some(watch) = self.watched.get_mut(&fd) else {
                 continue;
             };
+            let found = std::mem::take(&mut watch.found);
             let ready = Interest {
-                read: ready.read && watch.interest.read,
-                write: ready.write && watch.interest.write,
+                read: found.read && watch.interest.read,
+                write: found.write && watch.interest.write,
             };
             if ready.read || ready.write {
                 return Some((fd, ready));
@@ -90,6 +111,7 @@ impl Foreign {
         !self.ready.is_empty()
     }
 
+    #[cfg(target_os = "linux")]
     pub(crate) fn is_empty(&self) -> bool {
         self.watched.is_empty()
     }

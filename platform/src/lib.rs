@@ -1,4 +1,4 @@
-//! Sockets as completions, over io_uring, epoll and (later) kqueue.
+//! Sockets as completions, over io_uring, epoll and kqueue.
 //!
 //! This crate owns descriptors, kernel queues, wakers, the clock and the sync primitives of the handoff. It knows
 //! nothing of HTTP or Python. The engine asks for accepts, receives, sends, file sends and closes; [`Backend::wait`]
@@ -17,6 +17,8 @@ mod backend;
 pub mod clock;
 #[cfg(not(loom))]
 mod foreign;
+#[cfg(all(not(loom), any(not(target_os = "linux"), feature = "emulated-kqueue")))]
+mod kevent;
 #[cfg(not(loom))]
 mod listener;
 #[cfg(not(loom))]
@@ -37,9 +39,9 @@ mod uring;
 mod waker;
 
 pub use activity::Activity;
-pub use backend::{Backend, Chunk, Completion, EndOfReceive, Interest, Kind, ListenerId, SendBuf, Token};
+pub use backend::{Backend, Choice, Chunk, Completion, EndOfReceive, Interest, Kind, ListenerId, SendBuf, Token};
 pub use clock::{Clock, Hand, Instant};
 #[cfg(not(loom))]
-pub use probe::{Availability, Choice, Options, Refused, Resolved, available, open};
+pub use probe::{Availability, Options, Refused, Resolved, available, open};
 pub use sleep::Sleeper;
 pub use waker::Waker;

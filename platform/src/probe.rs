@@ -5,21 +5,14 @@
 
 use std::io;
 
-use crate::backend::{Backend, Kind};
+use crate::backend::{Backend, Choice, Kind};
 #[cfg(target_os = "linux")]
-use crate::readiness::{Readiness, epoll::Epoll};
+use crate::readiness::epoll::Epoll;
+#[cfg(any(not(target_os = "linux"), feature = "emulated-kqueue"))]
+use crate::readiness::kqueue::Kqueue;
+use crate::readiness::{Poller, Readiness};
 #[cfg(target_os = "linux")]
 use crate::uring::Uring;
-
-/// What was asked for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Choice {
-    /// The best that works here.
-    #[default]
-    Auto,
-    /// This one or none.
-    Only(Kind),
-}
 
 /// Sizes. The defaults suit a server on one CPU.
 #[derive(Clone, Copy, Debug)]
@@ -95,7 +88,8 @@ pub fn open(choice: Choice, options: &Options) -> Result<Opened, Refused> {
             }),
             Err(Failure::Exhausted(why)) => Err(exhausted(kind, &why)),
         },
-        Choice::Auto => open_best(options),
+        Choice::Auto => open_best(options, |_| true),
+        Choice::Readiness => open_best(options, Kind::is_readiness),
     }
 }
 
@@ -128,14 +122,14 @@ fn exhausted(kind: Kind, why: &str) -> Refused {
     }
 }
 
-fn open_best(options: &Options) -> Result<Opened, Refused> {
+fn open_best(options: &Options, fits: impl Fn(Kind) -> bool) -> Result<Opened, Refused> {
     let mut reason = None;
     let kinds: &[Kind] = if cfg!(target_os = "linux") {
         &[Kind::IoUring, Kind::Epoll]
     } else {
         &[Kind::Kqueue]
     };
-    for kind in kinds.iter().copied() {
+    for kind in kinds.iter().copied().filter(|kind| fits(*kind)) {
         match open_kind(kind, options) {
             Ok(backend) => return Ok((backend, Resolved { kind, reason })),
             Err(Failure::Unusable(why)) => reason = reason.or(Some(why)),
@@ -149,25 +143,31 @@ fn open_best(options: &Options) -> Result<Opened, Refused> {
     })
 }
 
-#[cfg(target_os = "linux")]
+/// Sizes matter to io_uring only.
+#[cfg_attr(not(target_os = "linux"), allow(unused_variables))]
 fn open_kind(kind: Kind, options: &Options) -> Result<Box<dyn Backend>, Failure> {
     match kind {
+        #[cfg(target_os = "linux")]
         Kind::IoUring => Ok(Box::new(Uring::new(options)?)),
-        Kind::Epoll => match Readiness::<Epoll>::new() {
-            Ok(backend) => Ok(Box::new(backend)),
-            Err(error) => Err(classify("epoll_create1", &error)),
-        },
-        Kind::Kqueue => Err(Failure::Unusable("kqueue exists on macOS and the BSDs only".to_owned())),
+        #[cfg(target_os = "linux")]
+        Kind::Epoll => readiness::<Epoll>("epoll_create1"),
+        #[cfg(any(not(target_os = "linux"), feature = "emulated-kqueue"))]
+        Kind::Kqueue => readiness::<Kqueue>("kqueue"),
+        #[cfg(not(target_os = "linux"))]
+        Kind::IoUring | Kind::Epoll => Err(Failure::Unusable(format!("{} exists on Linux only", kind.name()))),
+        #[cfg(all(target_os = "linux", not(feature = "emulated-kqueue")))]
+        Kind::Kqueue => Err(Failure::Unusable(
+            "kqueue exists on macOS and the BSDs only, and this build does not emulate it (feature emulated-kqueue)"
+                .to_owned(),
+        )),
     }
 }
 
-#[cfg(not(target_os = "linux"))]
-fn open_kind(kind: Kind, _options: &Options) -> Result<Box<dyn Backend>, Failure> {
-    let system = std::env::consts::OS;
-    Err(Failure::Unusable(format!(
-        "{} does not exist on {system} or is not built in",
-        kind.name()
-    )))
+fn readiness<P: Poller + 'static>(call: &str) -> Result<Box<dyn Backend>, Failure> {
+    match Readiness::<P>::new() {
+        Ok(backend) => Ok(Box::new(backend)),
+        Err(error) => Err(classify(call, &error)),
+    }
 }
 
 /// Whether an errno means "not here" or "not now".

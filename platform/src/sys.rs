@@ -111,45 +111,35 @@ pub(crate) fn sendfile(socket: BorrowedFd<'_>, file: BorrowedFd<'_>, offset: u64
 #[cfg(target_vendor = "apple")]
 pub(crate) fn sendfile(socket: BorrowedFd<'_>, file: BorrowedFd<'_>, offset: u64, len: usize) -> io::Result<usize> {
     let offset = libc::off_t::try_from(offset).map_err(|_| io::Error::from_raw_os_error(libc::EOVERFLOW))?;
-    let mut went = libc::off_t::try_from(len).unwrap_or(libc::off_t::MAX);
-    // SAFETY: `went` is a valid off_t, in: how much, out: how much went; no headers.
-    let result = unsafe {
-        libc::sendfile(
-            file.as_raw_fd(),
-            socket.as_raw_fd(),
-            offset,
-            &raw mut went,
-            std::ptr::null_mut(),
-            0,
-        )
-    };
-    if result != 0 && went == 0 {
-        return Err(io::Error::last_os_error());
-    }
-    Ok(usize::try_from(went).unwrap_or(0))
+    retry(|| {
+        let mut went = libc::off_t::try_from(len).unwrap_or(libc::off_t::MAX);
+        let (from, to, none) = (file.as_raw_fd(), socket.as_raw_fd(), std::ptr::null_mut());
+        // SAFETY: `went` is a valid off_t, in: how much, out: how much went; no headers.
+        let result = unsafe { libc::sendfile(from, to, offset, &raw mut went, none, 0) };
+        some_or_failed(result, went)
+    })
 }
 
 /// `sendfile(2)` as FreeBSD has it: how much went, also when it would block after some; zero where the file ends.
 #[cfg(target_os = "freebsd")]
 pub(crate) fn sendfile(socket: BorrowedFd<'_>, file: BorrowedFd<'_>, offset: u64, len: usize) -> io::Result<usize> {
     let offset = libc::off_t::try_from(offset).map_err(|_| io::Error::from_raw_os_error(libc::EOVERFLOW))?;
-    let mut went: libc::off_t = 0;
-    // SAFETY: `went` is a valid off_t for the call to fill; no headers.
-    let result = unsafe {
-        libc::sendfile(
-            file.as_raw_fd(),
-            socket.as_raw_fd(),
-            offset,
-            len,
-            std::ptr::null_mut(),
-            &raw mut went,
-            0,
-        )
-    };
+    retry(|| {
+        let mut went: libc::off_t = 0;
+        let (from, to, none) = (file.as_raw_fd(), socket.as_raw_fd(), std::ptr::null_mut());
+        // SAFETY: `went` is a valid off_t for the call to fill; no headers.
+        let result = unsafe { libc::sendfile(from, to, offset, len, none, &raw mut went, 0) };
+        some_or_failed(result, went)
+    })
+}
+
+/// An error counts only when nothing went before it: the next call gives it again.
+#[cfg(any(target_vendor = "apple", target_os = "freebsd"))]
+fn some_or_failed(result: libc::c_int, went: libc::off_t) -> libc::ssize_t {
     if result != 0 && went == 0 {
-        return Err(io::Error::last_os_error());
+        return -1;
     }
-    Ok(usize::try_from(went).unwrap_or(0))
+    libc::ssize_t::try_from(went).unwrap_or(libc::ssize_t::MAX)
 }
 
 /// Sets or clears O_NONBLOCK of the open file, in one call (FIONBIO, `ioctl_tty(2)` and `socket(7)`).

@@ -1,6 +1,6 @@
 //! Ends another thread's wait, and only when it waits (R5).
 //!
-//! One atomic word and a bell (an eventfd; a pipe where there is none).
+//! One atomic word and a bell: an eventfd, or an EVFILT_USER of the owner's kernel event queue.
 //!
 //! | state  | `announce` (owner)  | `retract` (owner) | `wake` (anyone)                  |
 //! |--------|---------------------|-------------------|----------------------------------|
@@ -14,7 +14,7 @@
 //! found the item may still be rung by a producer that saw PARKED just before: that ends its next wait early, once.
 //! The loom test in `tests/loom_waker.rs` runs every interleaving of this.
 
-use std::io;
+#[cfg(all(not(loom), target_os = "linux"))]
 use std::os::fd::RawFd;
 
 use crate::sync::Arc;
@@ -36,14 +36,12 @@ struct Shared {
 }
 
 impl Waker {
-    /// A waker and the bell that its owner waits on. Owner: awake.
-    pub(crate) fn new() -> io::Result<Waker> {
-        Ok(Waker {
-            shared: Arc::new(Shared {
-                state: AtomicU32::new(AWAKE),
-                bell: Bell::new()?,
-            }),
-        })
+    /// A waker with the bell that its owner waits on. Owner: awake.
+    pub(crate) fn new(bell: Bell) -> Waker {
+        let state = AtomicU32::new(AWAKE);
+        Waker {
+            shared: Arc::new(Shared { state, bell }),
+        }
     }
 
     /// The owner says that it is about to block. It must look at its queues after this call and before it blocks.
@@ -82,22 +80,16 @@ impl Waker {
         true
     }
 
-    /// The descriptor that becomes readable when the bell is rung. Of no use outside a backend's own wait.
-    #[must_use]
-    pub fn fd(&self) -> RawFd {
-        self.shared.bell.fd()
-    }
-
     /// Rings whatever the state, so that a level-triggered outer loop comes back to this backend.
     #[cfg(not(loom))]
     pub(crate) fn ring(&self) {
         self.shared.bell.ring();
     }
 
-    /// Called by a backend whose wait the bell has ended.
-    #[cfg(not(loom))]
-    pub(crate) fn settle(&self) {
-        self.shared.bell.settle();
+    /// The bell's descriptor, where it has one of its own.
+    #[cfg(all(not(loom), target_os = "linux"))]
+    pub(crate) fn fd(&self) -> RawFd {
+        self.shared.bell.fd()
     }
 
     /// Blocks the modelled owner until the bell rings.
@@ -110,80 +102,65 @@ impl Waker {
     #[cfg(loom)]
     #[must_use]
     pub fn model() -> Waker {
-        Waker::new().unwrap_or_else(|_| unreachable!("the modelled bell needs no descriptor"))
+        Waker::new(Bell::default())
     }
 }
 
-#[cfg(all(not(loom), target_os = "linux"))]
+#[cfg(not(loom))]
 mod bell {
-    //! An eventfd that is never read: backends watch it for edges, and every write is one (`epoll(7)`). The counter
-    //! would have to be rung 2^64 times to fill.
-
+    #[cfg(target_os = "linux")]
     use std::io;
+    #[cfg(target_os = "linux")]
     use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
+    #[cfg(any(not(target_os = "linux"), feature = "emulated-kqueue"))]
+    use crate::readiness::kqueue::UserEvent;
+
+    /// What ends a wait.
     #[derive(Debug)]
-    pub(super) struct Bell(OwnedFd);
+    pub(crate) enum Bell {
+        /// An eventfd that is never read: backends watch it for edges, and every write is one (`epoll(7)`). The counter
+        /// would have to be rung 2^64 times to fill.
+        #[cfg(target_os = "linux")]
+        Eventfd(OwnedFd),
+        /// An event of the owner's own queue.
+        #[cfg(any(not(target_os = "linux"), feature = "emulated-kqueue"))]
+        User(UserEvent),
+    }
 
     impl Bell {
-        pub(super) fn new() -> io::Result<Bell> {
+        #[cfg(target_os = "linux")]
+        pub(crate) fn eventfd() -> io::Result<Bell> {
             // SAFETY: no pointers; the result is checked before it is owned.
             let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
             if fd < 0 {
                 return Err(io::Error::last_os_error());
             }
             // SAFETY: `fd` was just made and nobody else owns it.
-            Ok(Bell(unsafe { OwnedFd::from_raw_fd(fd) }))
+            Ok(Bell::Eventfd(unsafe { OwnedFd::from_raw_fd(fd) }))
         }
 
         pub(super) fn ring(&self) {
-            let one: u64 = 1;
-            // SAFETY: eight readable bytes, which is what an eventfd takes (eventfd(2)).
-            let written = unsafe { libc::write(self.0.as_raw_fd(), (&raw const one).cast(), 8) };
-            debug_assert_eq!(written, 8, "an eventfd takes a write until its counter is full");
+            match self {
+                #[cfg(target_os = "linux")]
+                Bell::Eventfd(fd) => {
+                    let one: u64 = 1;
+                    // SAFETY: eight readable bytes, which is what an eventfd takes (eventfd(2)).
+                    let written = unsafe { libc::write(fd.as_raw_fd(), (&raw const one).cast(), 8) };
+                    debug_assert_eq!(written, 8, "an eventfd takes a write until its counter is full");
+                }
+                #[cfg(any(not(target_os = "linux"), feature = "emulated-kqueue"))]
+                Bell::User(event) => event.ring(),
+            }
         }
 
-        pub(super) fn settle(&self) {}
-
-        pub(super) fn fd(&self) -> RawFd {
-            self.0.as_raw_fd()
-        }
-    }
-}
-
-#[cfg(all(not(loom), not(target_os = "linux")))]
-mod bell {
-    //! A pipe; a full one rings as well as a fuller one.
-
-    use std::io::{self, PipeReader, PipeWriter, Read, Write};
-    use std::os::fd::{AsFd, AsRawFd, RawFd};
-
-    #[derive(Debug)]
-    pub(super) struct Bell {
-        reader: PipeReader,
-        writer: PipeWriter,
-    }
-
-    impl Bell {
-        pub(super) fn new() -> io::Result<Bell> {
-            let (reader, writer) = io::pipe()?;
-            crate::sys::set_nonblocking(reader.as_fd(), true)?;
-            crate::sys::set_nonblocking(writer.as_fd(), true)?;
-            Ok(Bell { reader, writer })
-        }
-
-        pub(super) fn ring(&self) {
-            // WouldBlock: the pipe is full, so the owner is woken by what lies in it.
-            let _ = (&self.writer).write(&[1]);
-        }
-
-        pub(super) fn settle(&self) {
-            let mut sink = [0; 256];
-            while matches!((&self.reader).read(&mut sink), Ok(256)) {}
-        }
-
-        pub(super) fn fd(&self) -> RawFd {
-            self.reader.as_raw_fd()
+        #[cfg(target_os = "linux")]
+        pub(crate) fn fd(&self) -> RawFd {
+            match self {
+                Bell::Eventfd(fd) => fd.as_raw_fd(),
+                #[cfg(feature = "emulated-kqueue")]
+                Bell::User(_) => -1,
+            }
         }
     }
 }
@@ -192,25 +169,15 @@ mod bell {
 mod bell {
     //! A flag under a lock: set by a ring, consumed by the wait that it ends, as an edge is.
 
-    use std::io;
-    use std::os::fd::RawFd;
-
     use crate::sync::{Condvar, Mutex};
 
-    #[derive(Debug)]
-    pub(super) struct Bell {
+    #[derive(Debug, Default)]
+    pub(crate) struct Bell {
         rung: Mutex<bool>,
         changed: Condvar,
     }
 
     impl Bell {
-        pub(super) fn new() -> io::Result<Bell> {
-            Ok(Bell {
-                rung: Mutex::new(false),
-                changed: Condvar::new(),
-            })
-        }
-
         pub(super) fn ring(&self) {
             *self.rung.lock().unwrap() = true;
             self.changed.notify_one();
@@ -223,11 +190,7 @@ mod bell {
             }
             *rung = false;
         }
-
-        pub(super) fn fd(&self) -> RawFd {
-            -1
-        }
     }
 }
 
-use bell::Bell;
+pub(crate) use bell::Bell;

@@ -1,5 +1,7 @@
 //! What users type, and what they get.
 
+use m0_platform::{Choice, Kind};
+
 use super::*;
 
 fn parse(line: &str, environment: &[(&str, &str)]) -> Result<Config, Exit> {
@@ -323,8 +325,15 @@ fn an_inverted_wsgi_server_takes_a_backend_of_readiness() {
     let asked = "--model inverted --backend io_uring";
     assert_eq!(model(asked, Interface::Wsgi).unwrap_err().code, CONFIG);
     let backend = |line: &str| parse(line, &[]).unwrap().backend_for(Interface::Wsgi, Model::Inverted);
-    assert_ne!(backend(""), BackendChoice::Auto);
-    assert_eq!(backend("--backend epoll"), BackendChoice::Epoll);
+    assert_eq!(backend(""), Choice::Readiness);
+    assert_eq!(backend("--backend epoll"), Choice::Only(Kind::Epoll));
+    assert_eq!(
+        model("--model inverted --backend kqueue", Interface::Wsgi),
+        Ok(Model::Inverted)
+    );
+    let config = parse("", &[]).unwrap();
+    assert_eq!(config.backend_for(Interface::Wsgi, Model::Pump), Choice::Auto);
+    assert_eq!(config.backend_for(Interface::Asgi, Model::Inverted), Choice::Auto);
 }
 
 #[test]

@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use clap::ValueEnum;
+use m0_platform::{Choice, Kind};
 use serde::Serialize;
 
 /// Which protocol the application speaks.
@@ -46,6 +47,25 @@ pub enum BackendChoice {
     Epoll,
     /// macOS and the BSDs.
     Kqueue,
+}
+
+impl BackendChoice {
+    /// The platform's name for it; `None` is any.
+    #[must_use]
+    pub fn kind(self) -> Option<Kind> {
+        match self {
+            BackendChoice::Auto => None,
+            BackendChoice::IoUring => Some(Kind::IoUring),
+            BackendChoice::Epoll => Some(Kind::Epoll),
+            BackendChoice::Kqueue => Some(Kind::Kqueue),
+        }
+    }
+
+    /// What the platform is asked to open.
+    #[must_use]
+    pub fn choice(self) -> Choice {
+        self.kind().map_or(Choice::Auto, Choice::Only)
+    }
 }
 
 /// Which thread the event loop runs on.

@@ -4,7 +4,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 
 use m0_platform::sync::Arc;
-use m0_platform::{Choice, Clock, Kind, Options, Resolved};
+use m0_platform::{Choice, Clock, Options, Resolved};
 use pyo3::exceptions::{PyOSError, PyRuntimeError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
@@ -12,7 +12,7 @@ use pyo3::types::{PyDict, PyList};
 use super::driver::Driver;
 use super::listen::{self, Bound};
 use crate::config::{Config, Exit, Interface, LoopChoice, Model};
-use crate::doctor::{choice, interface_name};
+use crate::doctor::interface_name;
 use crate::engine::{Engine, Mounts, Settings, SharedStats, Stats};
 use crate::handoff::{Crew, Direct, Frame, Link, Outlet, RingLoop, Routes, Stop, rings};
 use crate::host::asgi::{Host, Runtime};
@@ -72,7 +72,7 @@ impl Service {
                 format_args!("the limit of open files could not be raised: {error}"),
             );
         }
-        let (backend, resolved) = m0_platform::open(choice(config.backend), &Options::default()).map_err(refused)?;
+        let (backend, resolved) = m0_platform::open(config.backend.choice(), &Options::default()).map_err(refused)?;
         let spin = m0_platform::thread::usable_cpus() > 1;
         let mut engine = Engine::new(backend, settings(&config), Clock::new(), log.clone());
         let stats = engine.published();
@@ -82,11 +82,10 @@ impl Service {
                 (waker, Link::Direct(Box::new(Direct::new(engine))), None, Thread::None)
             }
             Model::Pump => {
-                let own = Choice::Only(if cfg!(target_os = "linux") {
-                    Kind::Epoll
-                } else {
-                    Kind::Kqueue
-                });
+                let own = match resolved.kind {
+                    kind if kind.is_readiness() => Choice::Only(kind),
+                    _ => Choice::Readiness,
+                };
                 let (foreign, _) = m0_platform::open(own, &Options::default()).map_err(refused)?;
                 let (host, link) = rings(engine.backend().waker(), foreign.waker());
                 (
@@ -384,9 +383,14 @@ impl Service {
             None => String::new(),
         };
         format!(
-            "m0serve ready on {} (backend {}, model {}, {}, loop {}{reason})",
+            "m0serve ready on {} (backend {}{}, model {}, {}, loop {}{reason})",
             bound.address,
             self.backend().kind.name(),
+            if self.backend().kind.is_emulated() {
+                " (emulated)"
+            } else {
+                ""
+            },
             Config::name_of(self.model()),
             self.interfaces_shown(),
             self.loop_name(),

@@ -18,7 +18,6 @@ use pyo3::prelude::*;
 use super::listen;
 use super::service::{Found, Service, Thread, Waiting, guard, refused, settings};
 use crate::config::{Interface, Model};
-use crate::doctor::choice;
 use crate::engine::Engine;
 use crate::handoff::{Crew, Lane, Link, Routes, crew, rings};
 use crate::host::asgi::Scopes;
@@ -151,7 +150,7 @@ impl Service {
             return Ok(());
         };
         let to_host = direct.engine.backend().waker();
-        let backend = choice(self.config.backend_for(self.interface(), self.model()));
+        let backend = self.config.backend_for(self.interface(), self.model());
         let (backend, resolved) = m0_platform::open(backend, &Options::default()).map_err(refused)?;
         let _ = self.moved.set(resolved);
         let engine = Engine::new(backend, settings(&self.config), Clock::new(), self.log.clone());

@@ -117,7 +117,7 @@ impl Net {
 
     /// The backend over this network.
     pub fn backend(&self) -> Box<dyn Backend> {
-        let (lender, _) = m0_platform::open(Choice::Only(Kind::Epoll), &Options::default()).expect("epoll");
+        let (lender, _) = m0_platform::open(Choice::Readiness, &Options::default()).expect("a backend of readiness");
         Box::new(Script {
             net: self.clone(),
             lender,

@@ -112,8 +112,11 @@ impl<P: Poller> Backend for Readiness<P> {
 
     fn close(&mut self, token: Token) {
         let Some(conn) = self.live(token) else { return };
-        conn.socket = None;
+        let socket = conn.socket.take();
         let aborted = conn.abort_out(token);
+        if let Some(socket) = socket {
+            self.poller.forget_connection(socket.as_raw_fd());
+        }
         self.done.extend(aborted);
         self.done.push_back(Completion::Closed { token });
     }
@@ -140,7 +143,11 @@ impl<P: Poller> Backend for Readiness<P> {
     }
 
     fn submit(&mut self) -> io::Result<()> {
-        Ok(())
+        // A child has nothing to say about its parent's connections.
+        if sys::is_other_process(self.creator) {
+            return Ok(());
+        }
+        self.poller.submit()
     }
 
     fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {

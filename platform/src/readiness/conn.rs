@@ -1,7 +1,7 @@
 //! One connection of a readiness backend: its flags, and the steps that try a system call.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
 use crate::backend::{Completion, EndOfReceive, SendBuf, Token};
 use crate::out::Out;
@@ -30,6 +30,8 @@ pub(super) struct Conn {
     pub(super) hangup: bool,
     /// Both directions are over, or there is an error to be taken.
     pub(super) broken: bool,
+    /// Why the kernel would not watch it.
+    pub(super) refused: Option<io::Error>,
     /// `ReceiveEnded` was delivered.
     pub(super) ended: bool,
     /// It is in the backend's `round` or `again` list.
@@ -58,6 +60,7 @@ impl Conn {
             writable: true,
             hangup: false,
             broken: false,
+            refused: None,
             ended: false,
             queued: false,
             finish: false,
@@ -69,6 +72,12 @@ impl Conn {
         (self.receiving && self.readable && !self.ended) || (self.out.is_some() && self.writable)
     }
 
+    /// Its descriptor, when what is being sent goes on only after an event.
+    pub(super) fn waits_to_send(&self) -> Option<RawFd> {
+        let waits = self.out.is_some() && !self.writable;
+        self.socket.as_ref().filter(|_| waits).map(AsRawFd::as_raw_fd)
+    }
+
     /// One receive, if it is wanted and may find something. A break is reported also when it is not wanted.
     pub(super) fn receive_step(&mut self, scratch: &mut [u8]) -> Step {
         let Some(socket) = self.socket.as_ref().map(AsFd::as_fd) else {
@@ -76,6 +85,9 @@ impl Conn {
         };
         if self.ended {
             return Step::Nothing;
+        }
+        if let Some(error) = self.refused.take() {
+            return self.end(EndOfReceive::Failed(error));
         }
         if !self.receiving {
             if !self.broken {

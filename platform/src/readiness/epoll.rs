@@ -6,18 +6,26 @@ use std::time::Duration;
 
 use super::{Event, Poller};
 use crate::backend::{Interest, Kind};
+use crate::waker::Bell;
 
 /// Events taken by one call.
 const MAX_EVENTS: usize = 512;
 
-/// An epoll set.
-pub(crate) struct Epoll {
-    /// `None` once closed.
-    fd: Option<OwnedFd>,
-    found: Vec<libc::epoll_event>,
-}
+/// An epoll set, call by call.
+#[derive(Debug)]
+pub(crate) struct Set(OwnedFd);
 
-impl Epoll {
+impl Set {
+    pub(crate) fn new() -> io::Result<Set> {
+        // SAFETY: no pointers; the result is checked before it is owned.
+        let fd = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: `fd` was just made and nobody else owns it.
+        Ok(Set(unsafe { OwnedFd::from_raw_fd(fd) }))
+    }
+
     fn control(&self, operation: libc::c_int, fd: RawFd, events: libc::c_int, data: u64) -> io::Result<()> {
         let mut event = libc::epoll_event {
             events: events.cast_unsigned(),
@@ -30,41 +38,13 @@ impl Epoll {
             Err(io::Error::last_os_error())
         }
     }
-}
 
-impl Poller for Epoll {
-    const KIND: Kind = Kind::Epoll;
-
-    fn new() -> io::Result<Epoll> {
-        // SAFETY: no pointers; the result is checked before it is owned.
-        let fd = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
-        if fd < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: `fd` was just made and nobody else owns it.
-        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
-        Ok(Epoll {
-            fd: Some(fd),
-            found: vec![libc::epoll_event { events: 0, u64: 0 }; MAX_EVENTS],
-        })
-    }
-
-    fn add_edge(&mut self, fd: RawFd, data: u64) -> io::Result<()> {
-        let events = libc::EPOLLIN | libc::EPOLLOUT | libc::EPOLLRDHUP | libc::EPOLLET;
-        self.control(libc::EPOLL_CTL_ADD, fd, events, data)
-    }
-
-    fn set_level(&mut self, fd: RawFd, data: u64, interest: Interest, old: Option<Interest>) -> io::Result<()> {
-        let mut events = 0;
-        if interest.read {
-            events |= libc::EPOLLIN | libc::EPOLLRDHUP;
-        }
-        if interest.write {
-            events |= libc::EPOLLOUT;
-        }
-        let operations = match old {
-            Some(_) => [libc::EPOLL_CTL_MOD, libc::EPOLL_CTL_ADD],
-            None => [libc::EPOLL_CTL_ADD, libc::EPOLL_CTL_MOD],
+    /// Registers a descriptor, or changes its registration: `known` is what the caller believes of it.
+    pub(crate) fn register(&self, fd: RawFd, events: libc::c_int, data: u64, known: bool) -> io::Result<()> {
+        let operations = if known {
+            [libc::EPOLL_CTL_MOD, libc::EPOLL_CTL_ADD]
+        } else {
+            [libc::EPOLL_CTL_ADD, libc::EPOLL_CTL_MOD]
         };
         match self.control(operations[0], fd, events, data) {
             // The number was closed and opened again unseen, or its old file lives on in another process.
@@ -75,26 +55,92 @@ impl Poller for Epoll {
         }
     }
 
+    pub(crate) fn remove(&self, fd: RawFd) -> io::Result<()> {
+        self.control(libc::EPOLL_CTL_DEL, fd, 0, 0)
+    }
+
+    /// Waits for so many milliseconds (negative: without limit), and returns how much it found.
+    pub(crate) fn wait(&self, millis: libc::c_int, found: &mut [libc::epoll_event]) -> io::Result<usize> {
+        let capacity = libc::c_int::try_from(found.len()).expect("some hundred");
+        // SAFETY: `found` has room for `capacity` events, which the kernel fills and does not keep.
+        let count = unsafe { libc::epoll_wait(self.fd(), found.as_mut_ptr(), capacity, millis) };
+        usize::try_from(count).map_err(|_| io::Error::last_os_error())
+    }
+
+    pub(crate) fn fd(&self) -> RawFd {
+        self.0.as_raw_fd()
+    }
+}
+
+/// An epoll set as the core's poller.
+pub(crate) struct Epoll {
+    /// `None` once closed.
+    set: Option<Set>,
+    found: Vec<libc::epoll_event>,
+}
+
+impl Epoll {
+    fn set(&self) -> io::Result<&Set> {
+        self.set
+            .as_ref()
+            .ok_or_else(|| io::Error::from_raw_os_error(libc::EBADF))
+    }
+
+    /// Watches for edges in both directions, until the descriptor is closed.
+    pub(crate) fn add_edge(&self, fd: RawFd, data: u64) -> io::Result<()> {
+        let events = libc::EPOLLIN | libc::EPOLLOUT | libc::EPOLLRDHUP | libc::EPOLLET;
+        self.set()?.register(fd, events, data, false)
+    }
+}
+
+impl Poller for Epoll {
+    const KIND: Kind = Kind::Epoll;
+
+    fn new() -> io::Result<Epoll> {
+        Ok(Epoll {
+            set: Some(Set::new()?),
+            found: vec![libc::epoll_event { events: 0, u64: 0 }; MAX_EVENTS],
+        })
+    }
+
+    fn bell(&mut self, data: u64) -> io::Result<Bell> {
+        let bell = Bell::eventfd()?;
+        self.add_edge(bell.fd(), data)?;
+        Ok(bell)
+    }
+
+    fn add_connection(&mut self, fd: RawFd, data: u64) -> io::Result<()> {
+        self.add_edge(fd, data)
+    }
+
+    fn set_level(&mut self, fd: RawFd, data: u64, interest: Interest, old: Option<Interest>) -> io::Result<()> {
+        let mut events = 0;
+        if interest.read {
+            events |= libc::EPOLLIN | libc::EPOLLRDHUP;
+        }
+        if interest.write {
+            events |= libc::EPOLLOUT;
+        }
+        self.set()?.register(fd, events, data, old.is_some())
+    }
+
     fn clear_level(&mut self, fd: RawFd, _old: Interest) {
         // ENOENT and EBADF: it was closed, and with that it left the set.
-        let _ = self.control(libc::EPOLL_CTL_DEL, fd, 0, 0);
+        let _ = self.set().and_then(|set| set.remove(fd));
     }
 
     fn wait(&mut self, timeout: Option<Duration>, events: &mut Vec<Event>) -> io::Result<()> {
         // Rounded up to milliseconds: a wait that ends before its time would only be repeated.
-        let timeout = timeout.map_or(-1, |time| {
+        let millis = timeout.map_or(-1, |time| {
             libc::c_int::try_from(time.as_nanos().div_ceil(1_000_000)).unwrap_or(libc::c_int::MAX)
         });
-        let capacity = libc::c_int::try_from(self.found.len()).expect("a small constant");
-        // SAFETY: `found` has room for `capacity` events, which the kernel fills and does not keep.
-        let count = unsafe { libc::epoll_wait(self.fd(), self.found.as_mut_ptr(), capacity, timeout) };
-        let Ok(count) = usize::try_from(count) else {
-            let error = io::Error::last_os_error();
-            return if error.kind() == io::ErrorKind::Interrupted {
-                Ok(())
-            } else {
-                Err(error)
-            };
+        let set = self
+            .set
+            .as_ref()
+            .ok_or_else(|| io::Error::from_raw_os_error(libc::EBADF))?;
+        let count = match set.wait(millis, &mut self.found) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => 0,
+            result => result?,
         };
         events.extend(self.found[..count].iter().map(|event| {
             let has = |bits: libc::c_int| event.events & bits.cast_unsigned() != 0;
@@ -104,16 +150,17 @@ impl Poller for Epoll {
                 writable: has(libc::EPOLLOUT),
                 hangup: has(libc::EPOLLRDHUP | libc::EPOLLHUP | libc::EPOLLERR),
                 broken: has(libc::EPOLLHUP | libc::EPOLLERR),
+                refused: None,
             }
         }));
         Ok(())
     }
 
     fn fd(&self) -> RawFd {
-        self.fd.as_ref().map_or(-1, AsRawFd::as_raw_fd)
+        self.set.as_ref().map_or(-1, Set::fd)
     }
 
     fn close(&mut self) {
-        self.fd = None;
+        self.set = None;
     }
 }

@@ -13,6 +13,10 @@ mod backend;
 mod conn;
 #[cfg(target_os = "linux")]
 pub(crate) mod epoll;
+#[cfg(any(not(target_os = "linux"), feature = "emulated-kqueue"))]
+pub(crate) mod kqueue;
+#[cfg(all(test, target_os = "linux", feature = "emulated-kqueue"))]
+mod tests;
 
 use std::collections::VecDeque;
 use std::io;
@@ -24,7 +28,7 @@ use crate::foreign::{FOREIGN, Foreign};
 use crate::listener::Listener;
 use crate::slots::Slots;
 use crate::sys;
-use crate::waker::Waker;
+use crate::waker::{Bell, Waker};
 use conn::{Conn, Step};
 
 /// The scratch buffer: one read takes at most this much.
@@ -50,19 +54,33 @@ pub(crate) struct Event {
     pub(crate) hangup: bool,
     /// Both directions are over, or there is an error to be taken.
     pub(crate) broken: bool,
+    /// The kernel would not watch it (errno): nothing will ever be found of it.
+    pub(crate) refused: Option<i32>,
 }
 
 /// What differs between the readiness backends.
 pub(crate) trait Poller: Sized + Send {
     const KIND: Kind;
     fn new() -> io::Result<Self>;
-    /// Watches for edges in both directions, until the descriptor is closed.
-    fn add_edge(&mut self, fd: RawFd, data: u64) -> io::Result<()>;
+    /// Makes what the waker rings; a ring is found as an event of `data`, once.
+    fn bell(&mut self, data: u64) -> io::Result<Bell>;
+    /// Watches a connection until it is closed: for edges of reading, and of writing at least where
+    /// [`Poller::await_writable`] asks for one. An error may also come later, as [`Event::refused`].
+    fn add_connection(&mut self, fd: RawFd, data: u64) -> io::Result<()>;
+    /// A send would have blocked: an event says when it would not. Nothing to do where edges come unasked.
+    fn await_writable(&mut self, _fd: RawFd, _data: u64) {}
+    /// A connection's descriptor is about to be closed: what has not been said of it yet is not to be said of whoever
+    /// gets the number next.
+    fn forget_connection(&mut self, _fd: RawFd) {}
     /// Watches for levels. `old` is what the caller believes it is watched for already.
     fn set_level(&mut self, fd: RawFd, data: u64, interest: Interest, old: Option<Interest>) -> io::Result<()>;
     /// Stops watching; the descriptor may be closed already.
     fn clear_level(&mut self, fd: RawFd, old: Interest);
-    /// Appends what is found to `events`. EINTR finds nothing.
+    /// Tells the kernel what it has not been told yet.
+    fn submit(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+    /// Tells the kernel what it has not been told yet, and appends what is found to `events`. EINTR finds nothing.
     fn wait(&mut self, timeout: Option<Duration>, events: &mut Vec<Event>) -> io::Result<()>;
     /// Readable when a wait would find something.
     fn fd(&self) -> RawFd;
@@ -101,8 +119,7 @@ pub(crate) struct Readiness<P: Poller> {
 impl<P: Poller> Readiness<P> {
     pub(crate) fn new() -> io::Result<Readiness<P>> {
         let mut poller = P::new()?;
-        let waker = Waker::new()?;
-        poller.add_edge(waker.fd(), WAKER)?;
+        let waker = Waker::new(poller.bell(WAKER)?);
         Ok(Readiness {
             poller,
             waker,
@@ -130,8 +147,7 @@ impl<P: Poller> Readiness<P> {
 
     fn note(&mut self, event: Event) {
         if event.data == WAKER {
-            self.waker.settle();
-            return;
+            return; // it has ended the wait, and that is all
         }
         if event.data & FOREIGN == 0 {
             let token = Token {
@@ -143,6 +159,9 @@ impl<P: Poller> Readiness<P> {
             conn.writable |= event.writable || event.broken;
             conn.hangup |= event.hangup;
             conn.broken |= event.broken;
+            if let Some(errno) = event.refused {
+                conn.refused = Some(io::Error::from_raw_os_error(errno));
+            }
             if !conn.queued {
                 conn.queued = true;
                 self.round.push_back(token);
@@ -159,6 +178,10 @@ impl<P: Poller> Readiness<P> {
 
     fn listener_data(id: ListenerId) -> u64 {
         FOREIGN | LISTENER | u64::from(id.0)
+    }
+
+    fn connection_data(token: Token) -> u64 {
+        u64::from(token.generation) << 32 | u64::from(token.index)
     }
 
     fn next_accept(&mut self) -> Option<Completion> {
@@ -203,9 +226,10 @@ impl<P: Poller> Readiness<P> {
 
     fn add_connection(&mut self, socket: OwnedFd) -> io::Result<Token> {
         let fd = socket.as_raw_fd();
+        // A watch of this number is of a file that was closed unseen: to forget it later would be to forget us.
+        self.foreign.is_gone(fd);
         let token = self.conns.insert(Conn::new(socket));
-        let data = u64::from(token.generation) << 32 | u64::from(token.index);
-        if let Err(error) = self.poller.add_edge(fd, data) {
+        if let Err(error) = self.poller.add_connection(fd, Self::connection_data(token)) {
             self.conns.remove(token);
             return Err(error);
         }
@@ -219,6 +243,9 @@ impl<P: Poller> Readiness<P> {
         conn.queued = false;
         if conn.writable && conn.out.is_some() {
             self.done.extend(conn.advance(token));
+            if let Some(fd) = conn.waits_to_send() {
+                self.poller.await_writable(fd, Self::connection_data(token));
+            }
         }
         let completion = match conn.receive_step(scratch) {
             Step::Nothing => None,
@@ -245,11 +272,15 @@ impl<P: Poller> Readiness<P> {
             return; // an edge will say so
         }
         let completion = conn.advance(token);
+        let waits = conn.waits_to_send();
         if conn.has_more() && !conn.queued {
             conn.queued = true;
             self.again.push_back(token);
         }
         self.done.extend(completion);
+        if let Some(fd) = waits {
+            self.poller.await_writable(fd, Self::connection_data(token));
+        }
     }
 
     fn next_inner(&mut self) -> Option<Completion> {

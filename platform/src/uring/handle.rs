@@ -37,7 +37,6 @@ impl Uring {
             }
             Op::Waker => {
                 self.waker_armed = cqueue::more(entry.flags());
-                self.waker.settle();
                 None
             }
         }

@@ -33,7 +33,7 @@ use crate::probe::{Failure, Options};
 use crate::readiness::{Event, Poller, epoll::Epoll};
 use crate::slots::Slots;
 use crate::sys;
-use crate::waker::Waker;
+use crate::waker::{Bell, Waker};
 use buffers::Buffers;
 use conn::Conn;
 use outer::Outer;
@@ -168,7 +168,7 @@ impl Uring {
             nested: Epoll::new().map_err(|error| probe::failure("epoll_create1", &error))?,
             nested_armed: false,
             nested_events: Vec::new(),
-            waker: Waker::new().map_err(|error| probe::failure("eventfd", &error))?,
+            waker: Waker::new(Bell::eventfd().map_err(|error| probe::failure("eventfd", &error))?),
             waker_armed: false,
             reaped: VecDeque::new(),
             done: VecDeque::new(),

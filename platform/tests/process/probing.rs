@@ -107,14 +107,35 @@ fn every_kind_is_listed_once() {
 }
 
 #[test]
-fn kqueue_is_refused_on_linux() {
+fn kqueue_is_emulated_on_linux_where_the_build_says_so_and_refused_elsewhere() {
     let _guard = crate::guard();
-    let refused = m0_platform::open(Choice::Only(Kind::Kqueue), &Options::default())
-        .err()
-        .unwrap();
+    let opened = m0_platform::open(Choice::Only(Kind::Kqueue), &Options::default());
+    if cfg!(feature = "emulated-kqueue") {
+        assert!(
+            opened
+                .unwrap_or_else(|refused| panic!("{refused:?}"))
+                .1
+                .kind
+                .is_emulated()
+        );
+        return;
+    }
+    let refused = opened.err().unwrap();
+    assert!(refused.unsupported);
     assert!(
-        refused.unsupported && refused.sentence.contains("kqueue"),
+        ["kqueue", "macOS", "emulated-kqueue"]
+            .iter()
+            .all(|word| refused.sentence.contains(word)),
         "{}",
         refused.sentence
     );
+}
+
+#[test]
+fn of_readiness_is_never_io_uring() {
+    let _guard = crate::guard();
+    let (backend, resolved) = m0_platform::open(Choice::Readiness, &Options::default()).unwrap();
+    assert_eq!(backend.kind(), resolved.kind);
+    assert!(resolved.kind.is_readiness() && !resolved.kind.is_emulated());
+    assert_eq!(resolved.reason, None, "nothing better was asked for");
 }
