@@ -9,6 +9,7 @@ mod ending;
 mod faults;
 mod identity;
 mod mounts;
+mod peer;
 mod requests;
 mod responses;
 mod rig;

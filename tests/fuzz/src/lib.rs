@@ -9,6 +9,9 @@ pub mod reference;
 pub mod request;
 pub mod wire;
 
+#[path = "../../engine/peer.rs"]
+#[allow(missing_docs, clippy::missing_panics_doc)]
+pub mod peer;
 #[path = "../../engine/rig.rs"]
 #[allow(missing_docs, clippy::missing_panics_doc)]
 pub mod rig;
