@@ -40,8 +40,8 @@ pub struct Crew {
 /// What others may see of one thread.
 #[derive(Default)]
 struct Post {
-    /// What it is at, for the log of a drain; empty when at nothing.
-    at: Mutex<String>,
+    /// Method and path of what it is at, or was last, for the log of a drain.
+    at: Mutex<Vec<u8>>,
     /// Counts views in steps of four, so that one can be told from the next, with [`BUSY`] and [`SLOW`].
     view: AtomicU32,
     /// Whether it computes or waits, where the system says that.
@@ -184,30 +184,36 @@ impl Crew {
         self.posts.len()
     }
 
-    /// Notes what a thread is at: the given parts, one after another; none of them when it is done.
-    pub fn note(&self, index: usize, parts: &[&str]) {
+    /// A thread goes into a view of a request with this method and path.
+    pub fn begin(&self, index: usize, [method, path]: [&[u8]; 2]) {
         let post = &self.posts[index];
-        if parts.is_empty() {
-            self.at_work.fetch_sub(1, Ordering::Relaxed);
-            if post.end() {
-                self.lane.join();
+        self.at_work.fetch_add(1, Ordering::Relaxed);
+        {
+            let mut at = post.at.lock().expect("nothing panics while it notes");
+            at.clear();
+            for part in [method, b" ", path] {
+                at.extend_from_slice(part);
             }
-        } else {
-            self.at_work.fetch_add(1, Ordering::Relaxed);
-            post.begin();
         }
-        let mut at = post.at.lock().expect("nothing panics while it notes");
-        at.clear();
-        parts.iter().for_each(|part| at.push_str(part));
+        post.begin();
+    }
+
+    /// It comes back.
+    pub fn end(&self, index: usize) {
+        self.at_work.fetch_sub(1, Ordering::Relaxed);
+        if self.posts[index].end() {
+            self.lane.join();
+        }
     }
 
     /// What the threads are at.
     #[must_use]
     pub fn at_work(&self) -> Vec<String> {
-        let all = self.posts.iter();
-        all.map(|post| post.at.lock().expect("nothing panics while it notes").clone())
-            .filter(|at| !at.is_empty())
-            .collect()
+        let text = |post: &Post| {
+            let at = post.at.lock().expect("nothing panics while it notes");
+            String::from_utf8_lossy(&at).into_owned()
+        };
+        self.posts.iter().filter(|post| post.is_busy()).map(text).collect()
     }
 }
 
@@ -230,6 +236,11 @@ impl Post {
     fn begin(&self) {
         let before = self.view.load(Ordering::Relaxed);
         self.view.store((before | 3).wrapping_add(1) | BUSY, Ordering::Relaxed);
+    }
+
+    /// Whether it is within a view.
+    fn is_busy(&self) -> bool {
+        self.view.load(Ordering::Relaxed) & BUSY != 0
     }
 
     /// It comes back. Whether it had been found slow.

@@ -4,8 +4,9 @@
 //! many wait (R7), and a request must not hold up the bodies behind it that the threads may be waiting for.
 //!
 //! One lock guards the queue and the list of parked threads, so a thread that finds the queue empty and parks cannot
-//! miss a push (R5): both happen under it. The critical sections are a few instructions and call nothing. Beside it
-//! two words are read without the lock: `len` by the one thread that spins, `popped` by the loop that looks for a stall.
+//! miss a push (R5): both happen under it. The critical sections are a few instructions and call nothing. Words that are
+//! written under it are also read without it: `len` by the one thread that spins, `popped` by the loop that looks for a
+//! stall, `waiting` by the loop that accepts.
 //!
 //! Several applications have a queue each, and of each at most so many views run at once: the threads are shared, but there
 //! are enough of them that views of one that never return take none from another. One crew rather than one for each
@@ -166,7 +167,7 @@ impl Lane {
         let mut state = self.lock();
         state.queues[usize::from(work.request.mount)].requests.push_back(work);
         self.len.store(state.ready(self.most), Ordering::Relaxed);
-        self.waiting.fetch_add(1, Ordering::Relaxed);
+        self.waiting.store(self.waiting() + 1, Ordering::Relaxed);
         let woken = if self.awake() == 0 {
             self.wake_last(&mut state)
         } else {
@@ -197,9 +198,9 @@ impl Lane {
         let mut state = self.lock();
         let work = state.take(self.most)?;
         self.len.store(state.ready(self.most), Ordering::Relaxed);
-        drop(state);
-        self.waiting.fetch_sub(1, Ordering::Relaxed);
-        self.popped.fetch_add(1, Ordering::Relaxed);
+        self.waiting.store(self.waiting() - 1, Ordering::Relaxed);
+        let popped = self.popped.load(Ordering::Relaxed);
+        self.popped.store(popped + 1, Ordering::Relaxed);
         Some(work)
     }
 

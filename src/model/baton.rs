@@ -95,6 +95,8 @@ pub struct Baton<T> {
     turn: UnsafeCell<T>,
     /// Handler threads with nothing to do, the last to come at the end.
     idle: Mutex<Idle>,
+    /// Idle threads are sent home. Written under the lock of `idle`.
+    closed: AtomicBool,
     /// The sentinel looks at the word at every tick.
     watching: AtomicBool,
     sentinel: Mutex<Option<Sleeper>>,
@@ -109,13 +111,12 @@ struct Idle {
     called: Option<u8>,
     /// It has.
     ready: Option<u8>,
-    closed: bool,
 }
 
 impl Idle {
     /// Whether a sentinel that has the loop to itself would do something about it.
-    fn has_news(&self) -> bool {
-        self.ready.is_some() || (!self.closed && self.called.is_none() && !self.threads.is_empty())
+    fn has_news(&self, closed: bool) -> bool {
+        self.ready.is_some() || (!closed && self.called.is_none() && !self.threads.is_empty())
     }
 }
 
@@ -132,6 +133,7 @@ impl<T> Baton<T> {
             word: AtomicU64::new(State::Offered.word()),
             turn: UnsafeCell::new(turn),
             idle: Mutex::new(Idle::default()),
+            closed: AtomicBool::new(false),
             watching: AtomicBool::new(false),
             sentinel: Mutex::new(None),
         }
@@ -180,7 +182,7 @@ impl<T> Baton<T> {
 
     /// Whether idle threads are sent home.
     pub fn is_closed(&self) -> bool {
-        self.idle().closed
+        self.closed.load(Ordering::Relaxed)
     }
 
     /// Lets the thread that holds the loop at it.
@@ -242,7 +244,7 @@ impl<T> Baton<T> {
     pub fn wait_for_call(&self, thread: u8, ring: impl FnOnce()) -> bool {
         {
             let mut idle = self.idle();
-            if idle.closed {
+            if self.is_closed() {
                 return false;
             }
             idle.threads.push((thread, Sleeper::current()));
@@ -254,7 +256,7 @@ impl<T> Baton<T> {
                 if idle.called == Some(thread) {
                     return true;
                 }
-                if idle.closed {
+                if self.is_closed() {
                     return false;
                 }
             }
@@ -281,8 +283,8 @@ impl<T> Baton<T> {
     /// No idle thread waits any longer, and none will.
     pub fn close(&self) {
         let woken: Vec<Sleeper> = {
-            let mut idle = self.idle();
-            idle.closed = true;
+            let idle = self.idle();
+            self.closed.store(true, Ordering::Relaxed);
             idle.threads.iter().map(|(_, sleeper)| sleeper.clone()).collect()
         };
         woken.iter().for_each(Sleeper::wake);
@@ -363,7 +365,7 @@ impl<T: Loop> Baton<T> {
             self.store(State::Owned(thread, 0));
             return sleeper;
         }
-        if !idle.closed
+        if !self.is_closed()
             && idle.called.is_none()
             && let Some((thread, sleeper)) = idle.threads.pop()
         {
@@ -404,7 +406,7 @@ impl<T: Loop> Baton<T> {
             };
             let stay = || match self.state() {
                 State::Back(_) => true,
-                State::Loose => limit.is_some() || self.idle().has_news(),
+                State::Loose => limit.is_some() || self.idle().has_news(self.is_closed()),
                 _ => false,
             };
             // SAFETY: BACK, LOOSE and TAKEN are left by this thread alone, or changed among themselves.

@@ -1,48 +1,55 @@
-//! The environ of a request (PEP 3333): a dict of its own for each, from a template with interned names.
+//! The environ of a request (PEP 3333): a dict of its own for each, a copy of what its thread has prepared.
+//!
+//! What recurs is made once: what all environs of an application have in common is in its template; each thread has a
+//! draft of it with the addresses of the connection that it served last, and keeps the last value of fields that
+//! clients repeat. Strings are immutable, so requests may share them; the dicts they never share.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
+use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
 
+use super::names::{NAMES, find};
 use crate::handoff::{Request, RequestHead, Version};
 use crate::host::forwarded::Trust;
 
 /// What the environs of one application have in common.
 pub struct Environs {
     template: Py<PyDict>,
-    script_name: String,
     /// What is not part of `PATH_INFO`, where a path begins with it.
     before: String,
     trust: Trust,
-    /// Keys of fields that most requests have, by the fields' names.
-    names: Vec<(&'static str, Py<PyString>)>,
 }
 
-/// Fields whose keys are made once, most frequent first.
-const NAMES: [&str; 20] = [
-    "host",
-    "user-agent",
-    "accept",
-    "accept-encoding",
-    "accept-language",
-    "connection",
-    "cookie",
-    "referer",
-    "authorization",
-    "cache-control",
-    "origin",
-    "x-forwarded-for",
-    "x-forwarded-proto",
-    "x-forwarded-host",
-    "x-real-ip",
-    "x-request-id",
-    "x-requested-with",
-    "if-none-match",
-    "if-modified-since",
-    "transfer-encoding",
-];
+/// What one thread keeps from request to request.
+pub struct Kept {
+    /// By the number of the mount.
+    drafts: Vec<Option<Draft>>,
+    /// Keys by the position of their fields' names in [`NAMES`], with the last value of those that are kept.
+    fields: Vec<(Py<PyString>, Option<Value>)>,
+}
+
+/// The environ of the next request, as far as it does not depend on it.
+struct Draft {
+    template: Py<PyDict>,
+    /// The addresses that it has.
+    local: Option<SocketAddr>,
+    peer: Option<IpAddr>,
+}
+
+/// A value as it came, and as it is in an environ.
+struct Value {
+    bytes: Vec<u8>,
+    text: Py<PyString>,
+}
+
+/// A longer value is not kept: it fills memory, and is seldom repeated.
+const KEPT: usize = 256;
+/// So many more entries make a dict of a template's grow to a size that has room for a request's fields: copying one that
+/// is large enough is cheaper than growing each copy.
+const ROOM: usize = 4;
 
 impl Environs {
     /// A builder. `root_path` is where a proxy publishes the server, `prefix` where the application is mounted in it; both
@@ -59,16 +66,17 @@ impl Environs {
         multithread: bool,
     ) -> PyResult<Self> {
         let template = PyDict::new(py);
-        for key in ["REQUEST_METHOD", "SCRIPT_NAME", "PATH_INFO", "QUERY_STRING"] {
+        template.set_item(intern!(py, "REQUEST_METHOD"), intern!(py, "GET"))?;
+        template.set_item(intern!(py, "SCRIPT_NAME"), format!("{root_path}{prefix}"))?;
+        for key in ["PATH_INFO", "QUERY_STRING", "SERVER_NAME", "SERVER_PORT"] {
             template.set_item(PyString::intern(py, key), "")?; // for their order and the dict's size
         }
-        template.set_item("SERVER_NAME", "")?;
-        template.set_item("SERVER_PORT", "")?;
-        template.set_item("SERVER_PROTOCOL", intern!(py, "HTTP/1.1"))?;
+        template.set_item(intern!(py, "REMOTE_ADDR"), "")?;
+        template.set_item(intern!(py, "SERVER_PROTOCOL"), intern!(py, "HTTP/1.1"))?;
         template.set_item("SERVER_SOFTWARE", "m0serve")?;
         template.set_item("wsgi.version", (1, 0))?;
-        template.set_item("wsgi.url_scheme", intern!(py, "http"))?;
-        template.set_item("wsgi.input", py.None())?;
+        template.set_item(intern!(py, "wsgi.url_scheme"), intern!(py, "http"))?;
+        template.set_item(intern!(py, "wsgi.input"), py.None())?;
         template.set_item("wsgi.errors", py.import("sys")?.getattr("stderr")?)?;
         template.set_item("wsgi.multithread", multithread)?;
         template.set_item("wsgi.multiprocess", false)?;
@@ -76,17 +84,18 @@ impl Environs {
         template.set_item("wsgi.file_wrapper", file_wrapper)?;
         // The body's end is an end of file: an application may read a chunked one to its end.
         template.set_item("wsgi.input_terminated", true)?;
-        let names = NAMES.iter().map(|name| {
-            let key = key_of(name.as_bytes()).expect("none of them is left out");
-            (*name, PyString::intern(py, &key).unbind())
-        });
+        // A dict does not shrink when entries are taken out.
+        for number in 0..ROOM {
+            template.set_item(number.to_string(), "")?;
+        }
+        for number in 0..ROOM {
+            template.del_item(number.to_string())?;
+        }
         Ok(Environs {
-            script_name: format!("{root_path}{prefix}"),
             // The proxy has taken the root path off, or else no prefix would have been found; where there is none to be
             // found it may have left it.
             before: if prefix.is_empty() { root_path } else { prefix }.to_owned(),
             trust,
-            names: names.collect(),
             template: template.unbind(),
         })
     }
@@ -100,87 +109,176 @@ impl Environs {
         py: Python<'py>,
         request: &Request,
         input: Bound<'py, PyAny>,
+        kept: &mut Kept,
     ) -> PyResult<Bound<'py, PyDict>> {
         let head = &request.head;
-        let environ = self.template.bind(py).copy()?;
+        let environ = kept.draft(py, self, request)?.copy()?;
         let set = |key: &Bound<'py, PyString>, value: Bound<'py, PyString>| environ.set_item(key, value);
-        set(intern!(py, "REQUEST_METHOD"), latin1(py, head.get(head.method)))?;
+        let method = head.get(head.method);
+        if method != b"GET" {
+            set(intern!(py, "REQUEST_METHOD"), latin1(py, method))?;
+        }
         let path = decode(head.get(head.path));
         let path_info = match path.strip_prefix(self.before.as_bytes()) {
             Some(rest) if rest.is_empty() || rest[0] == b'/' => rest,
             _ => &path,
         };
-        if !self.script_name.is_empty() {
-            set(intern!(py, "SCRIPT_NAME"), PyString::new(py, &self.script_name))?;
-        }
         set(intern!(py, "PATH_INFO"), latin1(py, path_info))?;
-        set(intern!(py, "QUERY_STRING"), latin1(py, head.get(head.query)))?;
+        let query = head.get(head.query);
+        if !query.is_empty() {
+            set(intern!(py, "QUERY_STRING"), latin1(py, query))?;
+        }
         if head.version == Version::Http10 {
             set(intern!(py, "SERVER_PROTOCOL"), intern!(py, "HTTP/1.0").clone())?;
         }
         environ.set_item(intern!(py, "wsgi.input"), input)?;
-        self.set_addresses(py, &environ, request)?;
-        self.set_fields(py, &environ, head)?;
+        let mut forwarded = kept.set_fields(py, &environ, head)?;
+        if forwarded || request.local.is_none() {
+            forwarded = self.set_forwarded(py, &environ, request)?;
+        }
+        if let (Some(peer), false) = (request.peer, forwarded) {
+            set(intern!(py, "REMOTE_PORT"), decimal(py, peer.port()))?;
+        }
         Ok(environ)
     }
 
-    fn set_addresses(&self, py: Python<'_>, environ: &Bound<'_, PyDict>, request: &Request) -> PyResult<()> {
+    /// What a trusted proxy says of the client, and names for a UNIX socket, which has none. Whether it says an address.
+    #[cold]
+    fn set_forwarded(&self, py: Python<'_>, environ: &Bound<'_, PyDict>, request: &Request) -> PyResult<bool> {
         let forwarded = self.trust.look(&request.head, request.peer.map(|peer| peer.ip()));
-        let (name, port) = match request.local {
-            Some(local) => (host(local), local.port().to_string()),
-            None => {
-                let is_https = forwarded.scheme.as_ref().is_some_and(|scheme| *scheme == "https");
-                named(&request.head, if is_https { "443" } else { "80" })
-            }
-        };
-        environ.set_item(intern!(py, "SERVER_NAME"), name)?;
-        environ.set_item(intern!(py, "SERVER_PORT"), port)?;
-        match (forwarded.client, request.peer) {
-            (Some(client), _) => environ.set_item(intern!(py, "REMOTE_ADDR"), client)?,
-            (None, Some(peer)) => {
-                environ.set_item(intern!(py, "REMOTE_ADDR"), host(peer))?;
-                environ.set_item(intern!(py, "REMOTE_PORT"), peer.port().to_string())?;
-            }
-            (None, None) => environ.set_item(intern!(py, "REMOTE_ADDR"), "")?,
+        if request.local.is_none() {
+            let is_https = forwarded.scheme.as_ref().is_some_and(|scheme| *scheme == "https");
+            let (name, port) = named(&request.head, if is_https { "443" } else { "80" });
+            environ.set_item(intern!(py, "SERVER_NAME"), name)?;
+            environ.set_item(intern!(py, "SERVER_PORT"), port)?;
         }
-        match forwarded.scheme {
-            Some(scheme) => environ.set_item(intern!(py, "wsgi.url_scheme"), scheme),
-            None => Ok(()),
+        if let Some(scheme) = forwarded.scheme {
+            environ.set_item(intern!(py, "wsgi.url_scheme"), scheme)?;
         }
-    }
-
-    fn set_fields(&self, py: Python<'_>, environ: &Bound<'_, PyDict>, head: &RequestHead) -> PyResult<()> {
-        for (name, value) in head.iter() {
-            let value = latin1(py, value);
-            match name {
-                b"content-type" => environ.set_item(intern!(py, "CONTENT_TYPE"), value)?,
-                b"content-length" => environ.set_item(intern!(py, "CONTENT_LENGTH"), value)?,
-                _ => {
-                    let known = self.names.iter().find(|(known, _)| known.as_bytes() == name);
-                    let key = match known {
-                        Some((_, key)) => key.bind(py).clone(),
-                        None => match key_of(name) {
-                            Some(key) => PyString::new(py, &key),
-                            None => continue,
-                        },
-                    };
-                    match environ.get_item(&key)? {
-                        None => environ.set_item(key, value)?,
-                        Some(before) => {
-                            let between = if name == b"cookie" { "; " } else { "," };
-                            let joined = format!("{}{between}{}", before.cast::<PyString>()?, value);
-                            environ.set_item(key, joined)?;
-                        }
-                    }
-                }
-            }
+        match forwarded.client {
+            Some(client) => environ.set_item(intern!(py, "REMOTE_ADDR"), client).map(|()| true),
+            None => Ok(false),
         }
-        Ok(())
     }
 }
 
-fn host(address: SocketAddr) -> String {
-    address.ip().to_string()
+impl Kept {
+    /// Of a thread that has served nothing.
+    #[must_use]
+    pub fn new(py: Python<'_>) -> Kept {
+        let fields = NAMES.iter().map(|name| {
+            let key = name.key.map_or_else(
+                || key_of(name.name.as_bytes()).expect("none of them is left out"),
+                str::to_owned,
+            );
+            (PyString::intern(py, &key).unbind(), None)
+        });
+        Kept {
+            drafts: Vec::new(),
+            fields: fields.collect(),
+        }
+    }
+
+    /// The draft for a request's application, with the addresses of its connection.
+    fn draft<'a, 'py>(
+        &'a mut self,
+        py: Python<'py>,
+        environs: &Environs,
+        request: &Request,
+    ) -> PyResult<&'a Bound<'py, PyDict>> {
+        let mount = usize::from(request.mount);
+        if self.drafts.len() <= mount {
+            self.drafts.resize_with(mount + 1, || None);
+        }
+        let draft = match &mut self.drafts[mount] {
+            Some(draft) => draft,
+            none => none.insert(Draft {
+                template: environs.template.bind(py).copy()?.unbind(),
+                local: None,
+                peer: None,
+            }),
+        };
+        let template = draft.template.bind(py);
+        if let Some(local) = request.local
+            && draft.local != Some(local)
+        {
+            template.set_item(intern!(py, "SERVER_NAME"), local.ip().to_string())?;
+            template.set_item(intern!(py, "SERVER_PORT"), local.port().to_string())?;
+            draft.local = Some(local);
+        }
+        if let Some(peer) = request.peer.map(|peer| peer.ip())
+            && draft.peer != Some(peer)
+        {
+            template.set_item(intern!(py, "REMOTE_ADDR"), peer.to_string())?;
+            draft.peer = Some(peer);
+        }
+        Ok(template)
+    }
+
+    /// Enters a request's fields. Whether a proxy has added its own to them.
+    fn set_fields(&mut self, py: Python<'_>, environ: &Bound<'_, PyDict>, head: &RequestHead) -> PyResult<bool> {
+        let (mut seen, mut forwarded) = (0_u64, false);
+        for (name, bytes) in head.iter() {
+            let Some(at) = find(name) else {
+                if let Some(key) = key_of(name) {
+                    let key = PyString::new(py, &key);
+                    let before = environ.get_item(&key)?;
+                    add(environ, &key, before, latin1(py, bytes), ",")?;
+                }
+                continue;
+            };
+            let (key, last) = &mut self.fields[at];
+            let (name, key) = (&NAMES[at], (*key).bind(py));
+            let value = match last {
+                _ if !name.keep || bytes.len() > KEPT => latin1(py, bytes),
+                Some(last) if last.bytes == bytes => last.text.bind(py).clone(),
+                last => Value::keep(py, last, bytes),
+            };
+            let before = if seen & 1 << at == 0 || name.key.is_some() {
+                None
+            } else {
+                environ.get_item(key)?
+            };
+            seen |= 1 << at;
+            forwarded |= name.forwarded;
+            add(
+                environ,
+                key,
+                before,
+                value,
+                if name.name == "cookie" { "; " } else { "," },
+            )?;
+        }
+        Ok(forwarded)
+    }
+}
+
+impl Value {
+    fn keep<'py>(py: Python<'py>, last: &mut Option<Value>, bytes: &[u8]) -> Bound<'py, PyString> {
+        let text = latin1(py, bytes);
+        let mut kept = last.take().map_or_else(Vec::new, |last| last.bytes);
+        kept.clear();
+        kept.extend_from_slice(bytes);
+        *last = Some(Value {
+            bytes: kept,
+            text: text.clone().unbind(),
+        });
+        text
+    }
+}
+
+/// Enters a field, behind what there is of the same name.
+fn add<'py>(
+    environ: &Bound<'py, PyDict>,
+    key: &Bound<'py, PyString>,
+    before: Option<Bound<'py, PyAny>>,
+    value: Bound<'py, PyString>,
+    between: &str,
+) -> PyResult<()> {
+    match before {
+        None => environ.set_item(key, value),
+        Some(before) => environ.set_item(key, format!("{}{between}{}", before.cast::<PyString>()?, value)),
+    }
 }
 
 /// Name and port as the client has them, where a UNIX socket has none: PEP 3333 wants both, and neither empty.
@@ -212,9 +310,27 @@ fn key_of(name: &[u8]) -> Option<String> {
 
 /// Bytes as PEP 3333 wants them in strings: each the character of its number.
 fn latin1<'py>(py: Python<'py>, bytes: &[u8]) -> Bound<'py, PyString> {
-    match std::str::from_utf8(bytes) {
-        Ok(text) if text.is_ascii() => PyString::new(py, text),
-        _ => PyString::new(py, &bytes.iter().map(|byte| char::from(*byte)).collect::<String>()),
+    let len = isize::try_from(bytes.len()).expect("a slice is no longer than that");
+    // SAFETY: the interpreter is attached; pointer and length are of a slice, which is copied; without a name of an error
+    // handler the default one is meant. The result is a new reference to a str, or null for want of memory, at which
+    // `from_owned_ptr` panics.
+    unsafe {
+        let text = ffi::PyUnicode_DecodeLatin1(bytes.as_ptr().cast(), len, std::ptr::null());
+        Bound::from_owned_ptr(py, text).cast_into_unchecked()
+    }
+}
+
+/// A number in decimal.
+fn decimal(py: Python<'_>, mut number: u16) -> Bound<'_, PyString> {
+    let mut text = [0; 5];
+    let mut at = text.len();
+    loop {
+        at -= 1;
+        text[at] = b'0' + (number % 10) as u8;
+        number /= 10;
+        if number == 0 {
+            return latin1(py, &text[at..]);
+        }
     }
 }
 

@@ -8,6 +8,7 @@
 mod context;
 mod environ;
 mod input;
+mod names;
 mod response;
 mod view;
 
@@ -16,7 +17,6 @@ use std::time::Duration;
 use m0_platform::sync::{Arc, Mutex};
 use m0_platform::thread::usable_cpus;
 use m0_platform::{Clock, Waker};
-use pyo3::exceptions::PyAssertionError;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
@@ -24,6 +24,7 @@ use pyo3::types::{PyList, PyTuple};
 pub use self::environ::Environs;
 pub use self::response::FileWrapper;
 
+use self::environ::Kept;
 use self::input::Input;
 use self::response::{StartResponse, block_of};
 use self::view::{Shared, View, lock};
@@ -108,10 +109,11 @@ impl Host {
     /// In the pump: another thread runs the loop.
     fn work_at_the_lane(&self, py: Python<'_>, mut seat: Seat) {
         let mut hand_over = HandOver::new(self.clock.clone(), usable_cpus() > 1);
+        let mut kept = Kept::new(py);
         loop {
             match self.crew.lane.pop() {
                 Some(work) => {
-                    seat = self.view(py, work, seat);
+                    seat = self.view(py, work, seat, &mut kept);
                     seat.flush();
                     self.hand_over(py, &mut hand_over);
                 }
@@ -125,7 +127,7 @@ impl Host {
     fn work_with_the_baton(&self, py: Python<'_>, mut seat: Seat, baton: &Arc<Baton<LoopThread>>) {
         let me = u8::try_from(seat.index).expect("fewer threads than that");
         let mut hand_over = HandOver::new(self.clock.clone(), usable_cpus() > 1);
-        let mut views = 0;
+        let (mut views, mut kept) = (0, Kept::new(py));
         baton.join(me);
         while py.detach(|| baton.wait_for_call(me, || seat.ring())) {
             baton.accept(me, || seat.ring());
@@ -142,7 +144,7 @@ impl Host {
                 views += 1;
                 seat.lend(baton.clone(), views);
                 baton.lend(me, views);
-                seat = self.view(py, work, seat);
+                seat = self.view(py, work, seat, &mut kept);
                 seat.end_loan();
                 match baton.reclaim(me, views) {
                     After::Kept => {}
@@ -183,24 +185,23 @@ impl Host {
     }
 
     /// Serves one request.
-    fn view(&self, py: Python<'_>, work: Work, seat: Seat) -> Seat {
+    fn view(&self, py: Python<'_>, work: Work, seat: Seat, kept: &mut Kept) -> Seat {
         let Work { mut request, mailbox } = work;
         let (index, mount) = (seat.index, request.mount);
         let head = &request.head;
-        let text = |span| String::from_utf8_lossy(head.get(span));
-        self.crew.note(index, &[&text(head.method), " ", &text(head.path)]);
+        self.crew.begin(index, [head.get(head.method), head.get(head.path)]);
         let view = Arc::new(Mutex::new(View::new(&mut request, mailbox, seat)));
-        let result = context::of_its_own(py, || self.respond(py, &view, &request));
+        let result = context::of_its_own(py, || self.respond(py, &view, &request, kept));
         if self.crew.is_forked() {
             self.end_child(py, result.as_ref().err());
         }
         if let Err(error) = result {
-            view::end(py, &view, false);
+            view::give_up(py, &view);
             if !self.is_farewell(py, &error) {
                 self.failed(py, &error, &request);
             }
         }
-        self.crew.note(index, &[]);
+        self.crew.end(index);
         self.crew.lane.done(mount);
         view::release(&view).expect("only the view's own thread takes its seat back")
     }
@@ -214,24 +215,19 @@ impl Host {
     }
 
     /// Calls the application and sends what it returns.
-    fn respond(&self, py: Python<'_>, view: &Shared, request: &Request) -> PyResult<()> {
+    fn respond(&self, py: Python<'_>, view: &Shared, request: &Request, kept: &mut Kept) -> PyResult<()> {
         let input = Bound::new(py, Input { view: view.clone() })?;
         let app = self.apps[usize::from(request.mount)].as_ref();
         let app = app.expect("a request comes to the host of its application");
-        let environ = app.environs.build(py, request, input.into_any())?;
+        let environ = app.environs.build(py, request, input.into_any(), kept)?;
         let start = Bound::new(py, StartResponse { view: view.clone() })?;
         let body = app.app.bind(py).call1((environ, start))?;
         let sent = send_body(view, &body);
-        view::end(py, view, sent.is_ok());
+        if sent.is_err() {
+            view::give_up(py, view);
+        }
         // Whatever happened: an iterable with a `close` is closed, once. The client does not wait for it.
-        let closed = body.getattr_opt(intern!(py, "close")).and_then(|close| match close {
-            Some(close) => {
-                lock(view).flush();
-                close.call0().map(drop)
-            }
-            None => Ok(()),
-        });
-        match (sent, closed) {
+        match (sent, close(view, &body)) {
             (Err(error), Err(later)) => {
                 later.set_context(py, Some(error)); // as a `finally` that raises
                 Err(later)
@@ -256,41 +252,40 @@ impl Host {
     }
 }
 
-/// Sends a body, and the head where nothing of it did.
+/// Sends a body, with the head where nothing of it has left, and the end.
 fn send_body(view: &Shared, body: &Bound<'_, PyAny>) -> PyResult<()> {
     let py = body.py();
+    if let Some(block) = only_block(body)? {
+        return view::finish(py, view, block_of(&block)?.as_bytes());
+    }
     if let Ok(wrapper) = body.cast::<FileWrapper>()
         && lock(view).is_started()
         && let Some((file, offset, len)) = wrapper.get().regular(py)
     {
-        let len = {
-            let mut state = lock(view);
-            let outgoing = state.outgoing();
-            outgoing.announce(len);
-            outgoing.remaining().map_or(len, |remaining| remaining.min(len))
-        };
         return view::send_file(py, view, file, offset, len);
-    }
-    if let Some(block) = only_block(body)? {
-        let block = block_of(&block)?;
-        started(view)?;
-        lock(view).outgoing().announce(block.as_bytes().len() as u64);
-        return view::send(py, view, block.as_bytes(), true);
     }
     for block in body.try_iter()? {
         let block = block?;
-        let block = block_of(&block)?;
-        if !block.as_bytes().is_empty() {
-            started(view)?;
-            view::send(py, view, block.as_bytes(), false)?;
-            if lock(view).outgoing().is_bodiless() {
-                return Ok(()); // nobody will see the rest, which may have no end
-            }
+        let block = block_of(&block)?.as_bytes();
+        if !block.is_empty() && !view::send(py, view, block)? {
+            break; // nobody will see the rest, which may have no end
         }
     }
-    started(view)?;
-    lock(view).outgoing().announce(0);
-    view::send(py, view, b"", true)
+    view::finish(py, view, b"")
+}
+
+/// Closes a body that can be closed. What was said before is heard now.
+fn close(view: &Shared, body: &Bound<'_, PyAny>) -> PyResult<()> {
+    if body.is_exact_instance_of::<PyList>() || body.is_exact_instance_of::<PyTuple>() {
+        return Ok(());
+    }
+    match body.getattr_opt(intern!(body.py(), "close"))? {
+        Some(close) => {
+            lock(view).flush();
+            close.call0().map(drop)
+        }
+        None => Ok(()),
+    }
 }
 
 /// The block of a body that is a list or tuple of one: its length is known before it is sent.
@@ -310,13 +305,4 @@ fn only_block<'py>(body: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny
         };
     }
     Ok(None)
-}
-
-fn started(view: &Shared) -> PyResult<()> {
-    if lock(view).is_started() {
-        return Ok(());
-    }
-    Err(PyAssertionError::new_err(
-        "the application did not call start_response before the first block of its body",
-    ))
 }

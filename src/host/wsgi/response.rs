@@ -5,7 +5,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use pyo3::exceptions::{PyAssertionError, PyTypeError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyString, PyTuple};
+use pyo3::types::{PyBytes, PyList, PyString, PyTuple};
 
 use super::view::{Shared, lock, over, send};
 use crate::handoff::{BadHead, ResponseHead};
@@ -52,7 +52,7 @@ impl StartResponse {
     /// Sends a block of the body at once.
     fn write(&self, data: &Bound<'_, PyAny>) -> PyResult<()> {
         let block = block_of(data)?;
-        send(data.py(), &self.view, block.as_bytes(), false)
+        send(data.py(), &self.view, block.as_bytes()).map(drop)
     }
 }
 
@@ -79,10 +79,13 @@ fn head_of(status: &Bound<'_, PyAny>, headers: &Bound<'_, PyAny>) -> PyResult<Re
     if !reason.is_empty() && reason != reason_phrase(code) {
         head.set_reason(&bytes_of(reason)?).map_err(bad)?;
     }
-    for pair in headers.try_iter()? {
-        let pair = pair?;
-        let (name, value) = pair_of(&pair)?;
-        head.push(&latin1(&name)?, &latin1(&value)?).map_err(bad)?;
+    let mut push = |pair: &Bound<'_, PyAny>| -> PyResult<()> {
+        let (name, value) = pair_of(pair)?;
+        head.push(&latin1(&name)?, &latin1(&value)?).map_err(bad)
+    };
+    match headers.cast_exact::<PyList>() {
+        Ok(list) => list.iter().try_for_each(|pair| push(&pair))?,
+        Err(_) => headers.try_iter()?.try_for_each(|pair| push(&pair?))?,
     }
     Ok(head)
 }

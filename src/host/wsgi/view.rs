@@ -6,7 +6,7 @@
 //! thread with `Released` as the last frame) and R7 (windows in both directions).
 
 use m0_platform::sync::{Arc, Mutex, MutexGuard};
-use pyo3::exceptions::PyRuntimeError;
+use pyo3::exceptions::{PyAssertionError, PyRuntimeError};
 use pyo3::intern;
 use pyo3::prelude::*;
 
@@ -95,9 +95,15 @@ impl View {
         self.outgoing.is_head_sent()
     }
 
-    /// The response, as it is being composed.
-    pub fn outgoing(&mut self) -> &mut Outgoing {
-        &mut self.outgoing
+    /// Whether the thread can say [`FRAMES`], or may say nothing any more.
+    fn has_room(&mut self) -> bool {
+        let Ok(seat) = speaker(&mut self.seat, false) else {
+            return true;
+        };
+        seat.has_room(FRAMES) || {
+            seat.flush();
+            seat.has_room(FRAMES)
+        }
     }
 
     /// `start_response`: the head leaves with the first bytes of the body.
@@ -126,26 +132,20 @@ fn wait(py: Python<'_>, view: &Shared, heard: u64) {
     py.detach(|| mailbox.wait(heard));
 }
 
-/// Waits, without the GIL, until the thread can say [`FRAMES`]: whoever runs the loop may need the GIL before it can take
-/// what is there already.
-fn make_room(py: Python<'_>, view: &Shared) {
-    let has_room = || {
-        let mut state = lock(view);
-        let Ok(seat) = speaker(&mut state.seat, false) else {
-            return true;
-        };
-        seat.has_room(FRAMES) || {
-            seat.flush();
-            seat.has_room(FRAMES)
-        }
-    };
-    if !has_room() {
-        py.detach(|| {
-            while !has_room() {
-                m0_platform::thread::yield_now();
-            }
-        });
+/// A lock on a view whose thread can say [`FRAMES`]; it waits for that without the GIL: whoever runs the loop may need it
+/// before it can take what is there already.
+fn lock_with_room<'a>(py: Python<'_>, view: &'a Shared) -> MutexGuard<'a, View> {
+    let mut state = lock(view);
+    if state.has_room() {
+        return state;
     }
+    drop(state);
+    py.detach(|| {
+        while !lock(view).has_room() {
+            m0_platform::thread::yield_now();
+        }
+    });
+    lock(view)
 }
 
 /// The error for what is said when the response has ended.
@@ -176,10 +176,9 @@ fn gone(py: Python<'_>, text: &str) -> PyErr {
 /// # Errors
 /// ClientDisconnected when the client left before its body was complete, RuntimeError when the request is over.
 pub fn receive(py: Python<'_>, view: &Shared, most: usize, stop: Option<u8>) -> PyResult<Option<bytes::Bytes>> {
-    make_room(py, view);
     loop {
         let heard = {
-            let mut state = lock(view);
+            let mut state = lock_with_room(py, view);
             if state.incoming.is_empty() {
                 state.absorb();
             }
@@ -211,48 +210,73 @@ pub fn receive(py: Python<'_>, view: &Shared, most: usize, stop: Option<u8>) -> 
     }
 }
 
-/// Sends a block of the body, with the head before it if that has not left; it leaves at once, but for the last, which
-/// leaves with the end. Waits while the window is full.
+/// Sends a block of the body, with the head before it if that has not left; it leaves at once. Waits while the window is
+/// full. Whether there is any use in more: the body of a response to HEAD is not written.
 ///
 /// # Errors
-/// ClientDisconnected when the client is gone, RuntimeError when the response is over or the block does not fit its
-/// length.
-pub fn send(py: Python<'_>, view: &Shared, block: &[u8], last: bool) -> PyResult<()> {
-    make_room(py, view);
-    {
-        let mut state = lock(view);
-        let state = &mut *state;
-        let seat = speaker(&mut state.seat, state.ended)?;
-        state.outgoing.account(block.len() as u64, last).map_err(misused)?;
-        state.outgoing.push_head(seat);
+/// AssertionError before `start_response`, ClientDisconnected when the client is gone, RuntimeError when the response is
+/// over or the block does not fit its length.
+pub fn send(py: Python<'_>, view: &Shared, block: &[u8]) -> PyResult<bool> {
+    push_block(py, view, lock_with_room(py, view), block, false)?;
+    Ok(!lock(view).outgoing.is_bodiless())
+}
+
+/// Sends the last block of the body and the end, which leave together. A body that is this block alone has its length said
+/// in the head.
+///
+/// # Errors
+/// As of [`send`].
+pub fn finish(py: Python<'_>, view: &Shared, block: &[u8]) -> PyResult<()> {
+    let mut state = lock_with_room(py, view);
+    state.outgoing.announce(block.len() as u64);
+    push_block(py, view, state, block, true)
+}
+
+fn push_block<'a>(
+    py: Python<'_>,
+    view: &'a Shared,
+    mut state: MutexGuard<'a, View>,
+    block: &[u8],
+    last: bool,
+) -> PyResult<()> {
+    if !state.started {
+        let text = "the application did not call start_response before the first block of its body";
+        return Err(PyAssertionError::new_err(text));
     }
     let mut rest = block;
+    let mut counted = false;
     loop {
-        let heard = {
-            let mut state = lock(view);
-            if !state.outgoing.has_window() {
-                state.absorb();
+        if !state.outgoing.has_window() {
+            state.absorb();
+        }
+        let this = &mut *state;
+        let seat = speaker(&mut this.seat, this.ended)?;
+        if !std::mem::replace(&mut counted, true) {
+            this.outgoing.account(block.len() as u64, last).map_err(misused)?;
+            this.outgoing.push_head(seat);
+        }
+        if this.gone {
+            drop(state);
+            return Err(gone(py, "the client has disconnected"));
+        }
+        while !rest.is_empty() && this.outgoing.has_window() {
+            let (piece, after) = rest.split_at(rest.len().min(PIECE));
+            this.outgoing.push_piece(piece, seat);
+            rest = after;
+        }
+        if rest.is_empty() {
+            if last {
+                this.ended = true;
+                seat.push(Frame::End(this.id));
+            } else {
+                seat.flush();
             }
-            if state.gone {
-                return Err(gone(py, "the client has disconnected"));
-            }
-            let state = &mut *state;
-            let seat = speaker(&mut state.seat, state.ended)?;
-            while !rest.is_empty() && state.outgoing.has_window() {
-                let (piece, after) = rest.split_at(rest.len().min(PIECE));
-                state.outgoing.push_piece(piece, seat);
-                rest = after;
-            }
-            if rest.is_empty() {
-                if !last {
-                    seat.flush();
-                }
-                return Ok(());
-            }
-            state.heard
-        };
+            return Ok(());
+        }
+        let heard = state.heard;
+        drop(state);
         wait(py, view, heard);
-        make_room(py, view);
+        state = lock_with_room(py, view);
     }
 }
 
@@ -263,36 +287,34 @@ fn misused(misuse: Misuse) -> PyErr {
     })
 }
 
-/// Sends a range of a file as the body.
+/// Sends `len` bytes of a file as the body, or what a Content-Length that was given allows of them, and the end.
 ///
 /// # Errors
 /// As of [`send`].
 pub fn send_file(py: Python<'_>, view: &Shared, file: std::os::fd::OwnedFd, offset: u64, len: u64) -> PyResult<()> {
-    make_room(py, view);
-    let mut state = lock(view);
-    state.outgoing.account(len, true).map_err(misused)?;
+    let mut state = lock_with_room(py, view);
     let state = &mut *state;
+    state.outgoing.announce(len);
+    let len = state.outgoing.remaining().map_or(len, |remaining| remaining.min(len));
+    state.outgoing.account(len, true).map_err(misused)?;
     let seat = speaker(&mut state.seat, state.ended)?;
     state.outgoing.push_head(seat);
     seat.push(Frame::File(state.id, file, offset, len));
+    state.ended = true;
+    seat.push(Frame::End(state.id));
     Ok(())
 }
 
-/// The response is complete; or cannot be completed, which is a 500 when nothing of it has left, and else closes its
+/// The response cannot be completed, unless it has been: that is a 500 when nothing of it has left, and else closes its
 /// connection. The view may go on: nothing it says is heard any more.
-pub fn end(py: Python<'_>, view: &Shared, complete: bool) {
-    make_room(py, view);
-    let mut state = lock(view);
+pub fn give_up(py: Python<'_>, view: &Shared) {
+    let mut state = lock_with_room(py, view);
     let state = &mut *state;
     let Ok(seat) = speaker(&mut state.seat, state.ended) else {
         return;
     };
     state.ended = true;
-    seat.push(if complete {
-        Frame::End(state.id)
-    } else {
-        Frame::Abort(state.id, Why::HostError)
-    });
+    seat.push(Frame::Abort(state.id, Why::HostError));
 }
 
 /// The view is over, well or not: gives the seat back. None when it was over already.
