@@ -257,6 +257,8 @@ impl Core {
             match conn.phase {
                 Phase::Closed | Phase::Flush { .. } => {}
                 Phase::Linger => core.kill(conn, Why::PeerGone),
+                // What is kept waited for the output, and nothing has happened since that was taken.
+                Phase::Open if conn.may_start() && !conn.pending.is_empty() => core.again.push(token),
                 Phase::Open => core.after_decode(conn),
             }
         });

@@ -1,9 +1,10 @@
 //! What clients send: bodies, pipelining, 100-continue, early answers, half close (R2, R8).
 
+use bytes::Bytes;
 use m0serve::handoff::{Frame, WINDOW, Why};
 
-use crate::rig::{Rig, answered, get, post, settings};
-use crate::script::End;
+use crate::rig::{Rig, answered, get, head, post, settings};
+use crate::script::{End, Flow};
 
 #[test]
 fn a_request_with_its_body_in_one_segment_is_one_job() {
@@ -265,6 +266,26 @@ fn half_close_after_a_request_lets_its_response_out() {
     rig.answer(request.id, "still");
     assert_eq!(rig.out(client), answered("still"));
     assert!(rig.is_closed(client));
+    rig.over();
+}
+
+/// A request that waited for the output of the one before it was once thrown away by the client's FIN.
+#[test]
+fn half_close_while_much_is_queued_loses_no_request() {
+    let mut rig = Rig::new(settings());
+    let client = rig.client(get("/first") + &get("/second"));
+    rig.flow(client, Flow::Held);
+    let id = rig.request().id;
+    let (large, small) = ("x".repeat(66_000), "y".repeat(5_000));
+    let length = (large.len() + small.len()).to_string();
+    rig.push(Frame::Head(id, head(200, &[("content-length", &length)])));
+    rig.push(Frame::Chunk(id, Bytes::from(large)));
+    rig.push(Frame::Chunk(id, Bytes::from(small)));
+    rig.push(Frame::End(id));
+    rig.say(Frame::Released(id));
+    rig.end(client, End::Fin);
+    rig.flow(client, Flow::Free);
+    assert_eq!(rig.told(), "request /second");
     rig.over();
 }
 
