@@ -12,10 +12,12 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use m0_platform::{Backend, Clock, Kind};
+use m0_platform::{Backend, Clock, Kind, Waker};
 use m0serve::config::LogLevel;
 use m0serve::engine::{Engine, Settings, SharedStats, Stats};
-use m0serve::handoff::{ExchangeId, Frame, Job, Link, Outlet, ResponseHead, Routes, Stop, Why, rings};
+use m0serve::handoff::{
+    ExchangeId, Frame, Job, Link, Outlet, ResponseHead, RingHost, RingLoop, Routes, Stop, Why, rings, rings_for,
+};
 use m0serve::log::Logger;
 use m0serve::model::pump::LoopThread;
 
@@ -27,6 +29,8 @@ struct Pump {
     link: Link,
     /// What the host waits on, as asyncio's selector does.
     own: Box<dyn Backend>,
+    /// By what the loop parks.
+    at_loop: Waker,
     thread: Option<JoinHandle<std::io::Result<()>>>,
     address: SocketAddr,
     stats: std::sync::Arc<SharedStats>,
@@ -48,11 +52,20 @@ on_every_backend! {
     a_drain_finishes_what_is_in_flight
     stop_now_ends_the_thread_at_once_and_tells_what_was_in_flight
     stop_now_without_connections_says_the_end_too
+    a_job_that_found_the_ring_full_before_the_park_is_handed_over
     a_host_with_kept_frames_and_room_for_them_has_something_to_do
 }
 
 impl Pump {
     fn start(kind: Kind, spin: bool) -> Pump {
+        Pump::over(kind, spin, rings)
+    }
+
+    fn with_rings(kind: Kind, jobs: usize, frames: usize) -> Pump {
+        Pump::over(kind, false, |to_loop, to_host| rings_for(jobs, frames, to_loop, to_host))
+    }
+
+    fn over(kind: Kind, spin: bool, rings: impl FnOnce(Waker, Waker) -> (RingHost, RingLoop)) -> Pump {
         let clock = Clock::new();
         let settings = Settings {
             date: false,
@@ -66,12 +79,14 @@ impl Pump {
         listener.set_nonblocking(true).expect("a socket");
         engine.listen(OwnedFd::from(listener)).expect("a listener");
         let (own, stats) = (open(kind), engine.published());
-        let (host, at_loop) = rings(engine.backend().waker(), own.waker());
+        let waker = engine.backend().waker();
+        let (host, at_loop) = rings(waker.clone(), own.waker());
         let run = LoopThread::new(engine, at_loop, Routes::default(), spin);
         let thread = m0_platform::thread::spawn("loop", move || run.run()).expect("a thread");
         Pump {
             link: Link::Ring(host),
             own,
+            at_loop: waker,
             thread: Some(thread),
             address,
             stats,
@@ -301,6 +316,46 @@ fn stop_now_ends_the_thread_at_once_and_tells_what_was_in_flight(kind: Kind) {
 
 fn stop_now_without_connections_says_the_end_too(kind: Kind) {
     let mut pump = Pump::start(kind, false);
+    pump.say(Frame::Stop(Stop::Now));
+    assert!(pump.ends().is_empty());
+}
+
+/// What a frame made the engine say, while the ring of jobs was exactly full, was once kept by a loop that parked without
+/// having marked that it wants room: nobody woke it (R5).
+fn a_job_that_found_the_ring_full_before_the_park_is_handed_over(kind: Kind) {
+    let mut pump = Pump::with_rings(kind, 1, 64);
+    let mut client = pump.connect();
+    client.write_all(GET).expect("it reads");
+    pump.counts("a request", |stats| stats.requests == 1);
+    let id = ExchangeId {
+        index: 0,
+        generation: 0,
+    };
+    pump.link
+        .push(Frame::Head(id, Box::new(ResponseHead::new(304).expect("a status"))));
+    pump.say(Frame::Chunk(id, Bytes::from_static(b"of no use")));
+    let mut head = vec![0; 29];
+    client.read_exact(&mut head).expect("the loop has heard of it");
+    let start = Instant::now();
+    while !pump.at_loop.is_parked() {
+        assert!(start.elapsed() < PATIENCE, "the loop does not park");
+        std::thread::yield_now();
+    }
+    let mut credit = false;
+    for what in ["the request", "the credit"] {
+        pump.seen = 0;
+        pump.until(
+            what,
+            |pump, job| {
+                credit |= matches!(job, Job::Credit(of, 64) if of == id);
+                pump.seen = 1;
+            },
+            |pump| pump.seen == 1,
+        );
+    }
+    assert!(credit);
+    pump.link.push(Frame::End(id));
+    pump.link.push(Frame::Released(id));
     pump.say(Frame::Stop(Stop::Now));
     assert!(pump.ends().is_empty());
 }

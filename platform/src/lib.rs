@@ -14,6 +14,7 @@
 
 mod activity;
 mod backend;
+pub mod canary;
 pub mod clock;
 #[cfg(not(loom))]
 mod foreign;

@@ -44,6 +44,13 @@ impl Waker {
         }
     }
 
+    /// A waker whose bell nobody hears: its owner is simulated, and is looked at with [`Waker::is_parked`].
+    #[cfg(not(loom))]
+    #[must_use]
+    pub fn silent() -> Waker {
+        Waker::new(Bell::Silent)
+    }
+
     /// The owner says that it is about to block. It must look at its queues after this call and before it blocks.
     #[inline]
     pub fn announce(&self) {
@@ -126,6 +133,8 @@ mod bell {
         /// An event of the owner's own queue.
         #[cfg(any(not(target_os = "linux"), feature = "emulated-kqueue"))]
         User(UserEvent),
+        /// Nothing.
+        Silent,
     }
 
     impl Bell {
@@ -151,6 +160,7 @@ mod bell {
                 }
                 #[cfg(any(not(target_os = "linux"), feature = "emulated-kqueue"))]
                 Bell::User(event) => event.ring(),
+                Bell::Silent => {}
             }
         }
 
@@ -160,6 +170,7 @@ mod bell {
                 Bell::Eventfd(fd) => fd.as_raw_fd(),
                 #[cfg(feature = "emulated-kqueue")]
                 Bell::User(_) => -1,
+                Bell::Silent => -1,
             }
         }
     }

@@ -126,6 +126,12 @@ impl Engine {
         &mut *self.backend
     }
 
+    /// The clock that it goes by.
+    #[must_use]
+    pub fn clock(&self) -> Clock {
+        self.core.clock.clone()
+    }
+
     /// Counters.
     #[must_use]
     pub fn stats(&self) -> Stats {

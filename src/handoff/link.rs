@@ -97,8 +97,14 @@ pub struct RingLoop {
 /// Two rings: the host's end, which wakes the loop by `to_loop`, and the loop's, which wakes the host by `to_host`.
 #[must_use]
 pub fn rings(to_loop: Waker, to_host: Waker) -> (RingHost, RingLoop) {
-    let (job_in, job_out) = ring(JOBS);
-    let (frame_in, frame_out) = ring(FRAMES);
+    rings_for(JOBS, FRAMES, to_loop, to_host)
+}
+
+/// As [`rings`], for so many jobs and frames, powers of two: full rings are rare in life and must not be in tests.
+#[must_use]
+pub fn rings_for(jobs: usize, frames: usize, to_loop: Waker, to_host: Waker) -> (RingHost, RingLoop) {
+    let (job_in, job_out) = ring(jobs);
+    let (frame_in, frame_out) = ring(frames);
     let host = RingHost {
         jobs: job_out,
         frames: frame_in,

@@ -13,7 +13,7 @@ pub mod routes;
 pub use crew::{Crew, CrewLoop, Seat, crew};
 pub use head::{BadHead, Framing, RequestHead, ResponseHead, Span, Upgrade, Version};
 pub use lane::{Lane, Work};
-pub use link::{Direct, Link, Outlet, RingHost, RingLoop, rings};
+pub use link::{Direct, Link, Outlet, RingHost, RingLoop, rings, rings_for};
 pub use mailbox::Mailbox;
 pub use message::{ExchangeId, Frame, Job, Request, Stop, WINDOW, Why, charge};
 pub use routes::Routes;

@@ -5,10 +5,10 @@
 
 use std::time::Duration;
 
-use m0_platform::{Clock, Waker};
+use m0_platform::{Clock, Waker, canary};
 
 use super::baton::{Baton, Loop};
-use crate::engine::Engine;
+use crate::engine::{Engine, Stats};
 use crate::handoff::crew::Lender;
 use crate::handoff::lane::STALL;
 use crate::handoff::{Frame, RingLoop, Routes, Stop};
@@ -33,13 +33,13 @@ impl LoopThread {
     /// A loop over an engine whose backend's waker is `waker`.
     #[must_use]
     pub fn new(mut engine: Engine, link: RingLoop, routes: Routes, spin: bool) -> Self {
-        let waker = engine.backend().waker();
+        let (waker, clock) = (engine.backend().waker(), engine.clock());
         LoopThread {
             engine,
             link,
             routes,
             waker,
-            clock: Clock::new(),
+            clock,
             spin,
             stopping: false,
         }
@@ -67,6 +67,12 @@ impl LoopThread {
         self.link.host.wake();
     }
 
+    /// The engine's counters.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        self.engine.stats()
+    }
+
     /// The loop's waker: ends a wait of whoever runs the turns.
     #[must_use]
     pub fn waker(&self) -> Waker {
@@ -86,6 +92,11 @@ impl LoopThread {
     /// What the backend cannot go on from.
     pub fn turn(&mut self, limit: Option<Duration>, stay: &dyn Fn() -> bool) -> std::io::Result<bool> {
         self.let_out();
+        // What this made the engine say finds the ring full here, if it does, and not only in the look before the park:
+        // a push marks that room is wanted, so that the host which makes it wakes us (R5).
+        if !canary!("r5-unmarked") {
+            self.give_jobs();
+        }
         if self.stopping && self.engine.stats().connections == 0 {
             self.give_jobs();
             return Ok(false);
