@@ -213,6 +213,27 @@ def test_an_environ_is_its_requests_own(server: Server) -> None:
     assert "wsgi.version=(1, 0)" in first
 
 
+@pytest.mark.behaviour(27)
+def test_what_recurs_in_requests_is_not_mixed_up(server: Server) -> None:
+    """What environs have in common is made once, and so is what the request before had alike."""
+    kinds = {
+        "none": [],
+        "some": ["Cookie: a=1", "X-Own: b", "X-Forwarded-For: 192.0.2.7"],
+        "others": ["Cookie: a=2", "Cookie: c=3", "Accept: x/y"],
+    }
+    seen: dict[str, dict[str, str]] = {}
+    with server.connect() as first, server.connect() as second:
+        for kind in ("none", "some", "others", "none", "others", "some"):
+            for client in (first, second, first, second):
+                environ = client.get(f"/env?{kind}", *kinds[kind]).json()
+                assert environ.pop("QUERY_STRING") == kind
+                environ.pop("REMOTE_PORT", None)
+                assert seen.setdefault(kind, environ) == environ
+    assert [seen[kind].get("HTTP_COOKIE") for kind in kinds] == [None, "a=1", "a=2; c=3"]
+    assert [seen[kind]["REMOTE_ADDR"] for kind in kinds] == ["127.0.0.1", "192.0.2.7", "127.0.0.1"]
+    assert ("HTTP_X_OWN" in seen["some"], "HTTP_X_OWN" in seen["others"]) == (True, False)
+
+
 @pytest.mark.behaviour(25)
 def test_wsgi_errors_goes_to_stderr(server: Server, key: str) -> None:
     assert server.get(f"/errors?key={key}").body == b"hello"

@@ -37,6 +37,18 @@ struct Draft {
     /// The addresses that it has.
     local: Option<SocketAddr>,
     peer: Option<IpAddr>,
+    /// The fields of the last request, as they came; those that are larger than [`KEPT_FIELDS`] are none.
+    last: Vec<u8>,
+    repeated: Option<Repeated>,
+}
+
+/// The draft for a request whose fields are those of the ones before it, as keep-alive clients and proxies send them.
+struct Repeated {
+    template: Py<PyDict>,
+    /// The fields that it has, as they came.
+    fields: Vec<u8>,
+    /// A proxy has added its own to them.
+    forwarded: bool,
 }
 
 /// A value as it came, and as it is in an environ.
@@ -47,6 +59,8 @@ struct Value {
 
 /// A longer value is not kept: it fills memory, and is seldom repeated.
 const KEPT: usize = 256;
+/// Nor are more fields than that, in bytes.
+const KEPT_FIELDS: usize = 4096;
 /// So many more entries make a dict of a template's grow to a size that has room for a request's fields: copying one that
 /// is large enough is cheaper than growing each copy.
 const ROOM: usize = 4;
@@ -112,7 +126,7 @@ impl Environs {
         kept: &mut Kept,
     ) -> PyResult<Bound<'py, PyDict>> {
         let head = &request.head;
-        let environ = kept.draft(py, self, request)?.copy()?;
+        let (environ, mut forwarded) = kept.draft(py, self, request)?;
         let set = |key: &Bound<'py, PyString>, value: Bound<'py, PyString>| environ.set_item(key, value);
         let method = head.get(head.method);
         if method != b"GET" {
@@ -132,7 +146,6 @@ impl Environs {
             set(intern!(py, "SERVER_PROTOCOL"), intern!(py, "HTTP/1.0").clone())?;
         }
         environ.set_item(intern!(py, "wsgi.input"), input)?;
-        let mut forwarded = kept.set_fields(py, &environ, head)?;
         if forwarded || request.local.is_none() {
             forwarded = self.set_forwarded(py, &environ, request)?;
         }
@@ -179,78 +192,122 @@ impl Kept {
         }
     }
 
-    /// The draft for a request's application, with the addresses of its connection.
-    fn draft<'a, 'py>(
-        &'a mut self,
+    /// An environ with the addresses of the request's connection, and its fields. Whether a proxy has added its own to them.
+    fn draft<'py>(
+        &mut self,
         py: Python<'py>,
         environs: &Environs,
         request: &Request,
-    ) -> PyResult<&'a Bound<'py, PyDict>> {
+    ) -> PyResult<(Bound<'py, PyDict>, bool)> {
         let mount = usize::from(request.mount);
         if self.drafts.len() <= mount {
             self.drafts.resize_with(mount + 1, || None);
         }
         let draft = match &mut self.drafts[mount] {
             Some(draft) => draft,
-            none => none.insert(Draft {
-                template: environs.template.bind(py).copy()?.unbind(),
-                local: None,
-                peer: None,
-            }),
+            none => none.insert(Draft::new(environs.template.bind(py))?),
         };
-        let template = draft.template.bind(py);
-        if let Some(local) = request.local
-            && draft.local != Some(local)
-        {
-            template.set_item(intern!(py, "SERVER_NAME"), local.ip().to_string())?;
-            template.set_item(intern!(py, "SERVER_PORT"), local.port().to_string())?;
-            draft.local = Some(local);
+        draft.set_addresses(py, request)?;
+        let fields = raw_fields(&request.head);
+        match &draft.repeated {
+            Some(repeated) if repeated.fields == fields => {
+                return Ok((repeated.template.bind(py).copy()?, repeated.forwarded));
+            }
+            _ => {}
         }
-        if let Some(peer) = request.peer.map(|peer| peer.ip())
-            && draft.peer != Some(peer)
-        {
-            template.set_item(intern!(py, "REMOTE_ADDR"), peer.to_string())?;
-            draft.peer = Some(peer);
+        let environ = draft.template.bind(py).copy()?;
+        let forwarded = set_fields(py, &mut self.fields, &environ, &request.head)?;
+        if fields.is_empty() || draft.last != fields {
+            draft.last.clear();
+            draft.last.extend_from_slice(fields);
+        } else {
+            draft.repeated = Some(Repeated {
+                template: environ.copy()?.unbind(),
+                fields: fields.to_vec(),
+                forwarded,
+            });
         }
-        Ok(template)
+        Ok((environ, forwarded))
+    }
+}
+
+impl Draft {
+    fn new(template: &Bound<'_, PyDict>) -> PyResult<Draft> {
+        Ok(Draft {
+            template: template.copy()?.unbind(),
+            local: None,
+            peer: None,
+            last: Vec::new(),
+            repeated: None,
+        })
     }
 
-    /// Enters a request's fields. Whether a proxy has added its own to them.
-    fn set_fields(&mut self, py: Python<'_>, environ: &Bound<'_, PyDict>, head: &RequestHead) -> PyResult<bool> {
-        let (mut seen, mut forwarded) = (0_u64, false);
-        for (name, bytes) in head.iter() {
-            let Some(at) = find(name) else {
-                if let Some(key) = key_of(name) {
-                    let key = PyString::new(py, &key);
-                    let before = environ.get_item(&key)?;
-                    add(environ, &key, before, latin1(py, bytes), ",")?;
-                }
-                continue;
-            };
-            let (key, last) = &mut self.fields[at];
-            let (name, key) = (&NAMES[at], (*key).bind(py));
-            let value = match last {
-                _ if !name.keep || bytes.len() > KEPT => latin1(py, bytes),
-                Some(last) if last.bytes == bytes => last.text.bind(py).clone(),
-                last => Value::keep(py, last, bytes),
-            };
-            let before = if seen & 1 << at == 0 || name.key.is_some() {
-                None
-            } else {
-                environ.get_item(key)?
-            };
-            seen |= 1 << at;
-            forwarded |= name.forwarded;
-            add(
-                environ,
-                key,
-                before,
-                value,
-                if name.name == "cookie" { "; " } else { "," },
-            )?;
+    fn set_addresses(&mut self, py: Python<'_>, request: &Request) -> PyResult<()> {
+        let (local, peer) = (request.local, request.peer.map(|peer| peer.ip()));
+        if (self.local, self.peer) == (local, peer) {
+            return Ok(());
         }
-        Ok(forwarded)
+        let repeated = self.repeated.as_ref().map(|repeated| &repeated.template);
+        for template in std::iter::once(&self.template).chain(repeated) {
+            let template = template.bind(py);
+            if let Some(local) = local {
+                template.set_item(intern!(py, "SERVER_NAME"), local.ip().to_string())?;
+                template.set_item(intern!(py, "SERVER_PORT"), local.port().to_string())?;
+            }
+            let peer = peer.map_or_else(String::new, |peer| peer.to_string());
+            template.set_item(intern!(py, "REMOTE_ADDR"), peer)?;
+        }
+        (self.local, self.peer) = (local, peer);
+        Ok(())
     }
+}
+
+/// A request's fields as they came, where that says all of them: what an absolute-form target says of the host is elsewhere.
+fn raw_fields(head: &RequestHead) -> &[u8] {
+    match head.fields.first() {
+        Some((name, _)) if head.path.start == head.method.end + 1 => {
+            let fields = &head.buf[name.start as usize..];
+            if fields.len() <= KEPT_FIELDS { fields } else { &[] }
+        }
+        _ => &[],
+    }
+}
+
+/// Enters a request's fields. Whether a proxy has added its own to them.
+fn set_fields(
+    py: Python<'_>,
+    kept: &mut [(Py<PyString>, Option<Value>)],
+    environ: &Bound<'_, PyDict>,
+    head: &RequestHead,
+) -> PyResult<bool> {
+    let (mut seen, mut forwarded) = (0_u64, false);
+    for (name, bytes) in head.iter() {
+        let Some(at) = find(name) else {
+            if let Some(key) = key_of(name) {
+                let key = PyString::new(py, &key);
+                let before = environ.get_item(&key)?;
+                add(environ, &key, before, latin1(py, bytes), ",")?;
+            }
+            continue;
+        };
+        let (key, last) = &mut kept[at];
+        let (name, key) = (&NAMES[at], (*key).bind(py));
+        let value = match last {
+            _ if !name.keep || bytes.len() > KEPT => latin1(py, bytes),
+            Some(last) if last.bytes == bytes => last.text.bind(py).clone(),
+            last => Value::keep(py, last, bytes),
+        };
+        let before = if seen & 1 << at == 0 || name.key.is_some() {
+            None
+        } else {
+            environ.get_item(key)?
+        };
+        seen |= 1 << at;
+        forwarded |= name.forwarded;
+        let between = if name.name == "cookie" { "; " } else { "," };
+        add(environ, key, before, value, between)?;
+    }
+    Ok(forwarded)
 }
 
 impl Value {

@@ -7,7 +7,7 @@ pub struct Name {
     pub name: &'static str,
     /// Its key where that is none of the `HTTP_` ones. Such a field has one value: the last.
     pub key: Option<&'static str>,
-    /// Clients repeat its value from request to request, and it is nobody's secret.
+    /// Its value is common to many requests, also of other clients.
     pub keep: bool,
     /// A proxy says by it who its client is.
     pub forwarded: bool,
