@@ -111,7 +111,11 @@ def place(result: dict[str, Any]) -> str:
     pieces = f" in {len(result['pieces'])} pieces" if "pieces" in result else ""
     records = [record for rounds in result.get("rounds", {}).values() for record in rounds if "foreign" in record]
     foreign = sorted(record["foreign"] for record in records)
-    quiet = f", other processes took {foreign[len(foreign) // 2]:.2f} cores meanwhile (median)" if foreign else ""
+    quiet = (
+        f", others took {foreign[len(foreign) // 2]:.2f} cores meanwhile (median; at most {foreign[-1]:.2f})"
+        if foreign
+        else ""
+    )
     return (
         f"{result['date'][:10]}, {facts['cpu']}, {facts['cpus']} CPUs, Linux {facts['kernel']}, Python {python}, "
         f"commit {facts['commit']}{' with local changes' if facts.get('changed') else ''}; {others}; "
@@ -188,6 +192,7 @@ def note(text: str, sources: list[Source]) -> str:
     found = shown(sources)
     artifacts = {artifact: result for name, (result, artifact) in found.items() if name in verdict.SCENARIOS}
     parts = [verdict.table({name: result["medians"][name] for name, (result, _) in found.items()})]
+    parts += [line for line in [verdict.held(judged(sources))] if line]
     parts += [f"From [`{Path(path).name}`](../../{path}): {place(result)}" for path, result in artifacts.items()]
     return between(text, "\n\n".join(parts), "the note")
 

@@ -164,7 +164,7 @@ class Rendering(unittest.TestCase):
     def test_page(self) -> None:
         page = render.page(self.sources)
         self.assertIn("| uvicorn | 16 | 1,234 | 1,300 | 1.00 |", page)
-        self.assertIn("other processes took 0.25 cores", page)
+        self.assertIn("others took 0.25 cores", page)
         self.assertIn(
             "| inverted, best backend, over uvicorn at 16 connections, per core | ≥ 2.5 |  |  | not measured |", page
         )
@@ -202,6 +202,17 @@ class Rendering(unittest.TestCase):
         self.assertIn(row.format(9, 9, 8, "pump"), verdict.table(medians(9.0, 9.0, 8.0)))
         self.assertIn(row.format(100, 300, 96, "alike"), verdict.table(medians(100.0, 300.0, 96.0)))
         self.assertIn("1 speak for the inverted model, 0 for the pump", verdict.table(medians(5.0, 9.0, 8.0)))
+
+    def test_which_bars_a_model_misses(self) -> None:
+        bar = {"scenario": "wsgi-computing", "verdict": "met", "figure": 0.5}
+        bars = [bar | {"id": "wsgi-inverted-a"}, bar | {"id": "wsgi-inverted-b", "verdict": "missed", "figure": 1.25}]
+        bars += [bar | {"id": "wsgi-pump-a"}, bar | {"id": "inverted-b", "scenario": "hello"}]
+        bars.append({"id": "wsgi-pump-b", "scenario": "wsgi-computing", "verdict": "not measured"})
+        self.assertEqual(
+            verdict.held(bars),
+            "Of its bars the inverted model meets 1 of 2, and misses `wsgi-inverted-b` (1.25).\n"
+            "Of its bars the pump model meets 1 of 1.",
+        )
 
     def test_the_decisions_figures_are_measured(self) -> None:
         from harness.arms import ALL

@@ -84,6 +84,19 @@ def better(figure: Figure, found: dict[str, float]) -> str:
     return next(model for model, value in models.items() if value == wanted)
 
 
+def held(judged: list[dict[str, Any]]) -> str:
+    """A sentence a model: which of its bars it misses."""
+    lines = []
+    for model in MODELS:
+        own = [bar for bar in judged if f"-{model}-" in bar["id"] and bar["scenario"] in SCENARIOS]
+        own = [bar for bar in own if bar["verdict"] != "not measured"]
+        missed = [f"`{bar['id']}` ({bar['figure']:,.3g})" for bar in own if bar["verdict"] == "missed"]
+        if own:
+            told = f", and misses {', '.join(missed)}" if missed else ""
+            lines.append(f"Of its bars the {model} model meets {len(own) - len(missed)} of {len(own)}{told}.")
+    return "\n".join(lines)
+
+
 def table(medians: dict[str, list[dict[str, Any]]]) -> str:
     """The table, and a sentence that counts."""
     rows, counts = [], dict.fromkeys([*MODELS, "alike"], 0)

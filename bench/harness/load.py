@@ -34,7 +34,7 @@ class Run:
     errors: int
     """Socket errors and responses that were not 2xx or 3xx."""
     foreign: float
-    """CPU seconds a second that neither the server nor the runner and its children used: how quiet the machine was."""
+    """CPU seconds a second that were neither the server's nor the runner's and its children's, nor idle."""
 
     def record(self) -> dict[str, float]:
         """For JSON."""
@@ -78,9 +78,9 @@ def command(port: int, path: str, connections: int, seconds: float, cpu: str = "
 
 
 def _everybody() -> float:
-    """User and system seconds of all processes so far, from the first line of /proc/stat (proc(5))."""
-    user, nice, system = Path("/proc/stat").read_text().split(maxsplit=4)[1:4]
-    return (int(user) + int(nice) + int(system)) / TICK
+    """Seconds of all processes so far, and those that went to other machines of the host, from /proc/stat (proc(5))."""
+    user, nice, system, _, _, _, _, steal = map(int, Path("/proc/stat").read_text().split(maxsplit=9)[1:9])
+    return (user + nice + system + steal) / TICK
 
 
 def _runner() -> float:
