@@ -109,7 +109,8 @@ def place(result: dict[str, Any]) -> str:
     python = versions.pop("python", "?")
     others = ", ".join(f"{name} {version}" for name, version in versions.items() if version)
     pieces = f" in {len(result['pieces'])} pieces" if "pieces" in result else ""
-    records = [record for rounds in result.get("rounds", {}).values() for record in rounds if "foreign" in record]
+    rounds = result["options"]["rounds"]
+    records = [record for lot in result.get("rounds", {}).values() for record in lot if "foreign" in record]
     foreign = sorted(record["foreign"] for record in records)
     quiet = (
         f", others took {foreign[len(foreign) // 2]:.2f} cores meanwhile (median; at most {foreign[-1]:.2f})"
@@ -119,7 +120,7 @@ def place(result: dict[str, Any]) -> str:
     return (
         f"{result['date'][:10]}, {facts['cpu']}, {facts['cpus']} CPUs, Linux {facts['kernel']}, Python {python}, "
         f"commit {facts['commit']}{' with local changes' if facts.get('changed') else ''}; {others}; "
-        f"{result['options']['rounds']} rounds of {result['options']['seconds']:g} s{pieces}, "
+        f"{rounds} round{'s' if rounds > 1 else ''} of {result['options']['seconds']:g} s{pieces}, "
         f"load average {facts.get('load_before', 0.0):.1f} before the start{quiet}."
     )
 
@@ -152,9 +153,7 @@ def page(sources: list[Source]) -> str:
         lines = ["| bar | bound | figure | arm | verdict |", "|---|---:|---:|---|---|"]
         for bar in found:
             bound = f"≤ {bar['at_most']:,}" if "at_most" in bar else f"≥ {bar['at_least']:,}"
-            figure = f"{bar['figure']:,.3g}" if "figure" in bar else ""
-            if bar.get("figure", 0) >= 1000:
-                figure = f"{bar['figure']:,.0f}"
+            figure = bars.number(bar["figure"]) if "figure" in bar else ""
             said = "**missed**" if bar["verdict"] == "missed" else bar["verdict"]
             lines.append(f"| {bar['text']} | {bound} | {figure} | {bar.get('arm', '')} | {said} |")
         parts.append("\n".join(lines))

@@ -88,6 +88,10 @@ class Judging(unittest.TestCase):
     def test_what_was_not_measured_is_not_met(self) -> None:
         self.assertEqual(bars.judge(self.bar, {})["verdict"], "not measured")
 
+    def test_numbers_have_no_exponent(self) -> None:
+        shown = [bars.number(value) for value in (0.0, 0.9457, 40.5, 353.4, 1200.0, 262144.0)]
+        self.assertEqual(shown, ["0", "0.946", "40.5", "353", "1,200", "262,144"])
+
     def test_what_is_missed_is_loud_and_fails(self) -> None:
         judged = [
             bars.judge(self.bar | {"id": f"least-{least}", "at_least": least}, {"hello": self.records})

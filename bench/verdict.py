@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from harness.bars import number
+
 ALIKE = 0.05
 """Models whose figures are within this of each other are called alike."""
 SERVERS = {
@@ -90,7 +92,7 @@ def held(judged: list[dict[str, Any]]) -> str:
     for model in MODELS:
         own = [bar for bar in judged if f"-{model}-" in bar["id"] and bar["scenario"] in SCENARIOS]
         own = [bar for bar in own if bar["verdict"] != "not measured"]
-        missed = [f"`{bar['id']}` ({bar['figure']:,.3g})" for bar in own if bar["verdict"] == "missed"]
+        missed = [f"`{bar['id']}` ({number(bar['figure'])})" for bar in own if bar["verdict"] == "missed"]
         if own:
             told = f", and misses {', '.join(missed)}" if missed else ""
             lines.append(f"Of its bars the {model} model meets {len(own) - len(missed)} of {len(own)}{told}.")

@@ -60,6 +60,11 @@ def judge(bar: Record, scenarios: dict[str, list[Record]]) -> Record:
     return bar | {"figure": round(figure, 4), "arm": arm, "verdict": "met" if met else "missed"}
 
 
+def number(value: float) -> str:
+    """Three digits that count, and never an exponent."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
 def line(judged: Record) -> str:
     """One line for the terminal."""
     bound = f"<= {judged['at_most']}" if "at_most" in judged else f">= {judged['at_least']}"
