@@ -62,7 +62,9 @@ impl Pump {
     }
 
     fn with_rings(kind: Kind, jobs: usize, frames: usize) -> Pump {
-        Pump::over(kind, false, |to_loop, to_host| rings_for(jobs, frames, to_loop, to_host))
+        Pump::over(kind, false, |to_loop, to_host| {
+            rings_for(jobs, frames, to_loop, to_host)
+        })
     }
 
     fn over(kind: Kind, spin: bool, rings: impl FnOnce(Waker, Waker) -> (RingHost, RingLoop)) -> Pump {

@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 
-use m0_platform::{Clock, Instant, Token};
+use m0_platform::{Clock, Instant, Token, canary};
 
 use super::conn::{Conn, Phase, Timer};
 use super::exchange::{Exchanges, Expect, RequestLine, Response, Untold};
@@ -106,7 +106,7 @@ impl Core {
 
     fn take(&mut self, token: Token) -> Option<Box<Conn>> {
         let slot = self.conns.get_mut(token.index as usize)?;
-        if slot.as_ref()?.token != token {
+        if slot.as_ref()?.token != token && !canary!("r3-any-token") {
             return None;
         }
         slot.take()
@@ -199,8 +199,10 @@ impl Core {
         };
         self.stats.refused += 1;
         let who = Who(conn.peer);
-        self.log
-            .warn("refused", format_args!("refused {who} with {status}: {text}"));
+        if !canary!("r12-refused-silently") {
+            self.log
+                .warn("refused", format_args!("refused {who} with {status}: {text}"));
+        }
         self.detach(conn, why);
         if response == Response::NotStarted {
             self.write_refusal(conn, status, text, is_head);
@@ -311,8 +313,10 @@ impl Core {
                     .and_then(|id| self.exchanges.get(id))
                     .filter(|e| !e.request_done);
                 match in_body {
-                    Some(exchange) => exchange.credit > 0 || exchange.response == Response::Complete,
-                    None => conn.pending.len() < super::conn::PENDING_LIMIT,
+                    Some(exchange) => {
+                        exchange.credit > 0 || exchange.response == Response::Complete || canary!("r7-no-window")
+                    }
+                    None => conn.pending.len() < super::conn::PENDING_LIMIT || canary!("r7-pending-without-end"),
                 }
             }
         }

@@ -3,7 +3,7 @@
 //! A slot has two holders: the connection (until the response is complete and the request read, or the connection is
 //! gone) and the host (until its `Released`). It is reused when both have let go (R4), under the next generation (R3).
 
-use m0_platform::Token;
+use m0_platform::{Token, canary};
 
 use crate::handoff::{ExchangeId, Version};
 use crate::http1::BodyMode;
@@ -116,7 +116,8 @@ impl Exchanges {
     /// The exchange of that name, unless it is over (R3).
     pub fn get(&mut self, id: ExchangeId) -> Option<&mut Exchange> {
         let exchange = self.slots.get_mut(id.index as usize)?;
-        let current = exchange.generation == id.generation && (exchange.attached || exchange.host_open);
+        let same = exchange.generation == id.generation || canary!("r3-any-exchange");
+        let current = same && (exchange.attached || exchange.host_open);
         current.then_some(exchange)
     }
 
@@ -125,7 +126,7 @@ impl Exchanges {
         let exchange = self.get(id).expect("a connection holds an exchange that is open");
         assert!(exchange.attached, "an exchange is detached once");
         exchange.attached = false;
-        if !exchange.host_open {
+        if !exchange.host_open || canary!("r4-early-reuse") {
             self.free.push(id.index);
         }
     }

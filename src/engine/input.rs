@@ -1,7 +1,7 @@
 //! What comes in: bytes become requests and body pieces, and those become jobs.
 
 use bytes::Bytes;
-use m0_platform::Token;
+use m0_platform::{Token, canary};
 
 use super::conn::{Conn, Phase, Timer};
 use super::core::{Core, Who};
@@ -258,7 +258,9 @@ impl Core {
                 Phase::Closed | Phase::Flush { .. } => {}
                 Phase::Linger => core.kill(conn, Why::PeerGone),
                 // What is kept waited for the output, and nothing has happened since that was taken.
-                Phase::Open if conn.may_start() && !conn.pending.is_empty() => core.again.push(token),
+                Phase::Open if conn.may_start() && !conn.pending.is_empty() && !canary!("r8-fin-loses-requests") => {
+                    core.again.push(token);
+                }
                 Phase::Open => core.after_decode(conn),
             }
         });

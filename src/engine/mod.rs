@@ -24,7 +24,7 @@ use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use m0_platform::sync::Arc;
-use m0_platform::{Backend, Clock, Completion, EndOfReceive, Instant, ListenerId, Token};
+use m0_platform::{Backend, Clock, Completion, EndOfReceive, Instant, ListenerId, Token, canary};
 
 pub use self::mounts::{Found, Mounts};
 pub use self::settings::{Settings, SharedStats, Stats};
@@ -200,6 +200,7 @@ impl Engine {
     /// What the backend cannot go on from.
     pub fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
         let timeout = match timeout {
+            Some(Duration::ZERO) if canary!("r1-zero-wait-blocks") => self.next_deadline(),
             Some(Duration::ZERO) => timeout,
             timeout => match (timeout, self.next_deadline()) {
                 (Some(a), Some(b)) => Some(a.min(b)),
@@ -287,6 +288,9 @@ impl Engine {
 
     /// Puts back a job that had no room, to be the next again.
     pub fn unpop_job(&mut self, job: Job) {
+        if canary!("r2-put-back-last") {
+            return self.core.jobs.push_back(job);
+        }
         self.core.jobs.push_front(job);
     }
 
@@ -307,7 +311,9 @@ impl Engine {
             Completion::AcceptFailed { error, .. } => self.accept_failed(&error),
             Completion::Received { token, chunk } => {
                 let full = self.core.input(token, self.backend.bytes(&chunk));
-                self.backend.recycle(chunk);
+                if !(full && canary!("r9-chunk-kept")) {
+                    self.backend.recycle(chunk);
+                }
                 if full {
                     self.settle(token);
                 }

@@ -6,6 +6,7 @@
 use std::os::fd::OwnedFd;
 
 use bytes::Bytes;
+use m0_platform::canary;
 
 use super::conn::Conn;
 use super::core::Core;
@@ -28,7 +29,9 @@ impl Core {
             Frame::Abort(id, why) => self.on_exchange(id, |core, conn| core.abort(conn, id, why)),
             Frame::Released(id) => {
                 self.on_exchange(id, |core, conn| core.unfinished(conn, id));
-                self.exchanges.release(id);
+                if !canary!("r9-exchange-is-kept") || self.exchanges.get(id).is_some_and(|exchange| exchange.attached) {
+                    self.exchanges.release(id);
+                }
             }
             Frame::Stop(_) => unreachable!("the engine takes this frame itself"),
         }
@@ -76,7 +79,7 @@ impl Core {
     fn head(&mut self, conn: &mut Conn, id: ExchangeId, head: &ResponseHead) {
         let draining = self.draining;
         let exchange = self.exchanges.get(id).expect("on_exchange found it");
-        if exchange.response != Response::NotStarted {
+        if exchange.response != Response::NotStarted && !canary!("r8-two-heads") {
             return self.host_error(conn, "a second response head");
         }
         let date = self.settings.date.then(|| self.date.get(self.unix));
@@ -106,6 +109,7 @@ impl Core {
         if matches!(mode, BodyMode::Length(_)) {
             *remaining = remaining
                 .checked_sub(len)
+                .or(canary!("r8-too-long").then_some(0))
                 .ok_or("more body bytes than the response's content-length")?;
         }
         Ok(*mode)
@@ -227,8 +231,9 @@ impl Core {
             return;
         }
         if owner.charge > 0 && self.is_streaming(conn, owner) {
+            let charge = owner.charge >> u32::from(canary!("r7-credit-is-short"));
             self.jobs
-                .push_back(Job::Credit(owner.id.expect("a charge has an owner"), owner.charge));
+                .push_back(Job::Credit(owner.id.expect("a charge has an owner"), charge));
         }
         self.go_on(conn);
     }

@@ -7,7 +7,7 @@
 
 use std::collections::VecDeque;
 
-use m0_platform::Waker;
+use m0_platform::{Waker, canary};
 
 use super::message::{Frame, Job};
 use super::ring::{Consumer, Producer, ring};
@@ -125,7 +125,7 @@ pub fn rings_for(jobs: usize, frames: usize, to_loop: Waker, to_host: Waker) -> 
 impl RingHost {
     fn push(&mut self, frame: Frame) {
         self.owed = true;
-        if self.kept.is_empty() {
+        if self.kept.is_empty() || canary!("r2-frames-overtake") {
             if let Err(frame) = self.frames.push(frame) {
                 self.kept.push_back(frame);
             }
@@ -156,7 +156,7 @@ impl RingHost {
         if !self.kept.is_empty() {
             self.push_kept();
         }
-        if std::mem::take(&mut self.owed) {
+        if std::mem::take(&mut self.owed) && !canary!("r5-no-wake") {
             self.waker.wake();
         }
     }

@@ -164,7 +164,7 @@ impl LoopThread {
             return false;
         }
         self.waker.announce();
-        if self.is_busy() || stay() {
+        if self.is_busy() && !canary!("r5-no-second-look") || stay() {
             self.waker.retract();
             return false;
         }
