@@ -4,10 +4,10 @@
 ROOT := $(patsubst %/,%,$(dir $(abspath $(lastword $(MAKEFILE_LIST)))))
 # Where the caller stands (also under `make -C`): APP is imported from there.
 export M0_CALLER_DIR := $(or $(PWD),$(CURDIR))
-export APP ARGS
+export APP ARGS SEED N
 
 .DEFAULT_GOAL := help
-.PHONY: help serve build test fuzz lint bench cost cross clean
+.PHONY: help serve build test sim fuzz lint bench cost cross clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1|\2/p' $(ROOT)/Makefile | column -t -s '|'
@@ -18,8 +18,11 @@ serve: ## build and serve the demo application, or APP=module:attr with ARGS="ex
 build: ## build the wheel for python3 into .build/dist
 	@$(ROOT)/ci/build.sh
 
-test: ## Rust tests, loom tests, a short fuzzing, then pytest under each interpreter present
+test: ## Rust tests, simulated worlds, loom tests, a short fuzzing, then pytest under each interpreter present
 	@$(ROOT)/ci/test.sh
+
+sim: ## simulated worlds: SEED=... replays one with its trace, N=1000 runs many; ARGS="--model pump"
+	@$(ROOT)/ci/sim.sh $(ARGS)
 
 fuzz: ## each fuzz target for ten minutes; ARGS="--seconds 30 connection", "--replay FILE TARGET"
 	@$(ROOT)/ci/fuzz.sh $(ARGS)

@@ -1,6 +1,6 @@
 """Sums up the logs of ci/test.sh: what each stage ran, what was skipped, and one closing line.
 
-Reads the endings of `cargo test`, pytest, unittest and ci/fuzz.sh. What ci/pytests.py calls
+Reads the endings of `cargo test`, pytest, unittest, ci/sim.sh and ci/fuzz.sh. What ci/pytests.py calls
 unsteady counts as passed, and is named. A stage that failed without a count (it did not build, say) counts as one
 failure; one that passed but ran nothing is a failure too, since an empty suite proves nothing, unless it says why it
 was skipped.
@@ -18,6 +18,7 @@ PYTEST = re.compile(
     r"^=*\s*((?:\d+ (?:passed|failed|skipped|errors?|xfailed|xpassed|deselected|warnings?)(?:, )?)+) in ", re.M
 )
 FUZZED = re.compile(r"^\w+: (ok|FAILED), ", re.M)
+SIMULATED = re.compile(r"^simulated: (\d+) passed, (\d+) failed$", re.M)
 SKIPPED = re.compile(r"^SKIPPED: .*", re.M)
 UNSTEADY = re.compile(r"^UNSTEADY: .*", re.M)
 UNITTEST = re.compile(r"^Ran (\d+) tests? in .*\n\n(OK|FAILED)(?: \((.*)\))?", re.M)
@@ -54,6 +55,9 @@ def count(text: str) -> Count:
         total.failed += bad
         total.skipped += parts.get("skipped", 0)
         total.passed += int(ran) - bad - parts.get("skipped", 0)
+    for passed, failed in SIMULATED.findall(text):
+        total.passed += int(passed)
+        total.failed += int(failed)
     for ending in FUZZED.findall(text):
         total.passed += ending == "ok"
         total.failed += ending == "FAILED"

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Every test: Rust without an interpreter, loom, a short fuzzing, the scripts' own, then pytest under each interpreter
+# Every test: Rust without an interpreter, simulated worlds, loom, a short fuzzing, the scripts' own, then pytest under each interpreter
 # present.
 # A failing stage does not stop the next; the last line is the sum, and the exit code says whether all passed.
-# ONLY="rust loom fuzz scripts py" (any of them) limits the stages; PYTEST_ARGS are added to pytest's.
+# ONLY="rust sim loom fuzz scripts py" (any of them) limits the stages; PYTEST_ARGS are added to pytest's.
 set -euo pipefail
 . "$(dirname "$0")/common.sh"
 
-only=${ONLY:-rust loom fuzz scripts py}
+only=${ONLY:-rust sim loom fuzz scripts py}
 logs=$build/logs
 rm -rf "$logs"
 mkdir -p "$logs"
@@ -76,6 +76,7 @@ rust_lane() {
     if wants rust; then
         stage rust cargo test --workspace --no-default-features --features m0serve/emulated-kqueue
     fi
+    if wants sim; then stage sim ci/sim.sh --ci; fi
     if wants scripts; then stage scripts scripts; fi
 }
 models_lane() {

@@ -107,6 +107,9 @@ class Tally(unittest.TestCase):
         self.assertEqual(self.count("Ran 9 tests in 0.1s\n\nFAILED (failures=1, errors=1, skipped=2)\n"), (5, 2, 2))
         self.assertEqual(self.count("Ran 9 tests in 0.1s\n\nOK\n"), (9, 0, 0))
 
+    def test_simulated_worlds(self) -> None:
+        self.assertEqual(self.count("fresh seeds:\nsimulated: 20 passed, 1 failed\n"), (20, 1, 0))
+
     def test_fuzzing(self) -> None:
         self.assertEqual(
             self.count("request: ok, 9 inputs in 1 s (9/s)\nconnection: FAILED, the log is x\n"), (1, 1, 0)

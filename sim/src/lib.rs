@@ -20,4 +20,5 @@ pub mod reader;
 pub mod run;
 pub mod side;
 pub mod task;
+pub mod wire;
 pub mod world;

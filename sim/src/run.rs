@@ -69,7 +69,8 @@ pub fn run(seed: u64, model: Option<Model>, trace: bool) -> Outcome {
 
 fn message(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<String>().map(String::as_str);
-    text.or_else(|| panic.downcast_ref().copied()).unwrap_or("without words")
+    text.or_else(|| panic.downcast_ref().copied())
+        .unwrap_or("without words")
 }
 
 fn engine(world: &Shared, plan: &Plan, clock: Clock, waker: Waker) -> io::Result<Engine> {

@@ -189,7 +189,10 @@ impl Task {
         let mut left = charged;
         while left > 0 {
             let Some(whole) = self.charges.pop_front().and_then(|charge| left.checked_sub(charge)) else {
-                return Err(format!("R7: {:?} gets {charged} back, which it was not charged", self.id));
+                return Err(format!(
+                    "R7: {:?} gets {charged} back, which it was not charged",
+                    self.id
+                ));
             };
             left = whole;
         }

@@ -1,0 +1,21 @@
+#!/usr/bin/env bash
+# The simulator (docs/notes/simulator.md), built with every canary, none of them planted unless it is asked for.
+#
+#   SEED=N ci/sim.sh      replays one world with a trace
+#   N=1000 ci/sim.sh      runs so many, from a seed that is drawn
+#   ci/sim.sh --ci        pinned seeds, fresh seeds, canaries (a stage of make test)
+#   ci/sim.sh ...         other flags are the simulator's own (--help)
+#
+# PROFILE=release measures it: the default has the assertions that a test should have.
+set -euo pipefail
+. "$(dirname "$0")/common.sh"
+
+profile=${PROFILE:-ci}
+flags=()
+if [ -n "${SEED:-}" ]; then flags+=(--seed "$SEED"); fi
+if [ -n "${N:-}" ]; then flags+=(--worlds "$N"); fi
+
+# A target folder of its own: another --cfg would have everything else built anew each time.
+export RUSTFLAGS="--cfg m0_canary" CARGO_TARGET_DIR=$root/target/sim
+cargo build --quiet -p m0-sim --profile "$profile"
+exec "$CARGO_TARGET_DIR/$profile/sim" "${flags[@]}" "$@"
