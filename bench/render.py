@@ -187,9 +187,11 @@ def readme(text: str, sources: list[Source]) -> str:
 
 
 def note(text: str, sources: list[Source]) -> str:
-    """docs/notes/which-model-for-wsgi.md with its table replaced."""
+    """docs/notes/which-model-for-wsgi.md with its table replaced, where WSGI was measured at all."""
     found = shown(sources)
     artifacts = {artifact: result for name, (result, artifact) in found.items() if name in verdict.SCENARIOS}
+    if not artifacts:
+        return text
     parts = [verdict.table({name: result["medians"][name] for name, (result, _) in found.items()})]
     parts += [line for line in [verdict.held(judged(sources))] if line]
     parts += [f"From [`{Path(path).name}`](../../{path}): {place(result)}" for path, result in artifacts.items()]

@@ -189,7 +189,10 @@ class Rendering(unittest.TestCase):
     def test_the_pages_have_their_markers(self) -> None:
         self.assertIn("1,234", render.readme((ROOT / "README.md").read_text(), self.sources))
         note = (ROOT / "docs/notes/which-model-for-wsgi.md").read_text()
-        self.assertIn("| figure | inverted |", render.note(note, self.sources))
+        self.assertEqual(render.note(note, self.sources), note, "nothing of WSGI was measured")
+        new = render.note(note, [(other("wsgi-memory"), "bench/results/y.json")])
+        self.assertIn("| figure | inverted |", new)
+        self.assertIn("(../../bench/results/y.json)", new)
 
     def test_which_model_a_figure_speaks_for(self) -> None:
         def medians(inverted: float, uring: float, epoll: float) -> dict[str, list[Record]]:
