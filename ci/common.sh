@@ -53,18 +53,20 @@ source_hash() {
         -type f ! -name '*.so' ! -name '*.pyc' -print0 2>/dev/null | LC_ALL=C sort -z | xargs -0 sha256sum | sha256sum | cut -c1-16
 }
 
-# wheel DIR PROFILE: builds the wheel for the interpreter of environment DIR with a cargo profile, and installs it there.
+# wheel DIR PROFILE [FEATURE]: builds the wheel for the interpreter of environment DIR with a cargo profile, and installs it
+# there. A feature given to maturin replaces those of pyproject.toml.
 # Nothing happens when the sources are the ones that DIR has installed.
 wheel() {
-    local dir=$1 profile=$2 hash stamp out file
-    hash="$(source_hash) $profile"
+    local dir=$1 profile=$2 feature=${3:-} hash stamp out file
+    hash="$(source_hash) $profile $feature"
     stamp=$dir/.wheel
     if [ "$(cat "$stamp" 2>/dev/null)" = "$hash" ]; then return 0; fi
     out=$build/wheels/$profile-$(version_of "$dir/bin/python")
     rm -rf "$out"
     mkdir -p "$out"
     PYO3_PYTHON=$dir/bin/python "$dir/bin/python" -m maturin build --profile "$profile" \
-        --interpreter "$dir/bin/python" --out "$out" >"$out/log" 2>&1 || { cat "$out/log" >&2; return 1; }
+        ${feature:+--features "extension-module,$feature"} --interpreter "$dir/bin/python" --out "$out" \
+        >"$out/log" 2>&1 || { cat "$out/log" >&2; return 1; }
     file=$(ls "$out"/*.whl)
     "$dir/bin/python" -m pip install --quiet --disable-pip-version-check --force-reinstall --no-deps "$file"
     echo "$hash" >"$stamp"

@@ -1,13 +1,15 @@
 #!/usr/bin/env bash
-# Checks what needs no interpreter for aarch64 Linux, and runs its tests there under qemu-user.
+# Checks what needs no interpreter for macOS, FreeBSD and aarch64 Linux, and runs its tests on the last under qemu-user.
 #
+# For macOS and FreeBSD that is cargo check and clippy, of the tests too: they need no linker. Nothing here can run them.
 # No target's standard library is fetched: it is built from Debian's rust-src, laid into a copy of the nightly toolchain.
 # Everything made here lies under ~/.cache/m0serve-cross and target/cross; the system's package lists stay as they are.
 # What the machine lacks (nightly, the linker, qemu, a Debian mirror) is named, and the rest still runs.
 set -euo pipefail
 . "$(dirname "$0")/common.sh"
 
-target=aarch64-unknown-linux-gnu
+linux=aarch64-unknown-linux-gnu
+checked=(aarch64-apple-darwin x86_64-unknown-freebsd "$linux")
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/m0serve-cross
 toolchain=$cache/toolchain
 packages=(-p m0-platform -p m0serve)
@@ -70,23 +72,28 @@ tools() {
         gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user-static </dev/null >/dev/null
 }
 
-# cross COMMAND [ARGUMENTS]: that toolchain's own cargo; nothing is registered with rustup.
+# cross COMMAND TARGET [ARGUMENTS]: that toolchain's own cargo; nothing is registered with rustup.
 cross() {
-    local command=$1
-    shift
+    # The feature means nothing where kqueue is the kernel's.
+    local command=$1 target=$2
+    shift 2
     env -u RUSTUP_TOOLCHAIN PATH="$toolchain/bin:$PATH" RUSTC="$toolchain/bin/rustc" CARGO_TARGET_DIR="$root/target/cross" \
         CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc \
         CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER="qemu-aarch64-static -L /usr/aarch64-linux-gnu" \
         "$toolchain/bin/cargo" "$command" -Zbuild-std=std,panic_abort,panic_unwind --target "$target" \
-        "${packages[@]}" --no-default-features "$@"
+        "${packages[@]}" --no-default-features --features m0serve/emulated-kqueue "$@"
 }
 
 [ -e "$toolchain/.complete" ] || make_toolchain || finish
 
-say "check for $target"
-if cross check --tests; then passed=1; else failed=1; finish; fi
+passed=0 failed=0
+for target in "${checked[@]}"; do
+    say "check and clippy for $target"
+    if cross clippy "$target" --tests -- -D warnings; then passed=$((passed + 1)); else failed=$((failed + 1)); fi
+done
+[ "$failed" -eq 0 ] || finish
 
-say "tests on $target under qemu"
+say "tests on $linux under qemu"
 if ! tools; then
     skip "gcc-aarch64-linux-gnu or qemu-user-static is missing: the tests were not run"
     finish
@@ -94,7 +101,7 @@ fi
 log=$build/logs/cross.log
 mkdir -p "$build/logs"
 skip "the tests that install a seccomp filter: qemu-user emulates system calls, a filter would be for its own"
-if cross test --no-fail-fast -- --skip forbidden_as_ 2>&1 | tee "$log"; then :; else failed=1; fi
+if cross test "$linux" --no-fail-fast -- --skip forbidden_as_ 2>&1 | tee "$log"; then :; else failed=1; fi
 counts=$(sed -n 's/^test result: .* \([0-9]*\) passed; \([0-9]*\) failed; \([0-9]*\) ignored.*/\1 \2 \3/p' "$log" |
     awk '{p += $1; f += $2; s += $3} END {print p + 0, f + 0, s + 0}')
 read -r p f s <<<"$counts"

@@ -2,6 +2,9 @@
 
 python -m pytest tests                             all of them
 python -m pytest tests --only inverted-epoll       one (repeatable)
+python -m pytest tests --only inverted-kqueue --only pump-kqueue
+                                                   the whole suite over kqueue, which on Linux is emulated; without it
+                                                   only what is marked `kqueue` runs over that
 python -m pytest tests --behaviour 7               those that show a line of docs/conformance.md (repeatable)
 python -m pytest tests --against uvicorn           the same tests against uvicorn: what fails there and is not
                                                    marked `beyond_uvicorn` is an error of the test
@@ -20,9 +23,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 
 from harness.server import Server, Servers, Target, violations
-from harness.targets import BASE, UVICORN, UVLOOP, WSGI, missing
-
-_skipped: dict[str, str] = {}
+from harness.targets import BASE, KQUEUE, KQUEUE_UVLOOP, UVICORN, UVLOOP, missing, serves_wsgi
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -35,6 +36,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Our markers."""
     config.addinivalue_line("markers", "uvloop: also runs with --loop uvloop")
+    config.addinivalue_line("markers", "kqueue: also runs over the emulated kqueue, where the wheel has it")
     config.addinivalue_line("markers", "beyond_uvicorn(why): uvicorn does not do this")
     config.addinivalue_line("markers", "wsgi: serves a WSGI application")
     config.addinivalue_line("markers", "behaviour(number, ...): what it shows, by its number in docs/conformance.md")
@@ -47,14 +49,16 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """The matrix."""
     if "target" not in metafunc.fixturenames:
         return
-    targets = list(BASE)
-    if metafunc.definition.get_closest_marker("uvloop"):
-        targets += UVLOOP
-    if metafunc.definition.get_closest_marker("wsgi"):
-        targets = list(WSGI)
+    marked = metafunc.definition.get_closest_marker
+    only = metafunc.config.getoption("--only")
+    targets = [*BASE, *(UVLOOP if marked("uvloop") else [])]
+    emulated = [*KQUEUE, *(KQUEUE_UVLOOP if marked("uvloop") else [])]
+    targets += [target for target in emulated if marked("kqueue") or target.label in only]
+    if marked("wsgi"):
+        targets = [target for target in targets if serves_wsgi(target)]
     if metafunc.config.getoption("--against") == "uvicorn":
         targets = list(UVICORN)
-    if only := metafunc.config.getoption("--only"):
+    if only:
         targets = [target for target in targets if target.label in only]
     metafunc.parametrize("target", targets, ids=[target.label for target in targets], indirect=True, scope="session")
 
@@ -106,8 +110,7 @@ def target(request: pytest.FixtureRequest) -> Target:
     """The model, backend and loop under test."""
     chosen: Target = request.param
     if why := missing(chosen):
-        _skipped[chosen.label] = why
-        pytest.skip(why)
+        pytest.skip(f"NOT TESTED HERE: {why}")
     return chosen
 
 
@@ -162,8 +165,6 @@ def key() -> str:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Say loudly what this machine could not test."""
-    for label, why in _skipped.items():
-        terminalreporter.write_line(f"NOT TESTED HERE: {label}: {why}", yellow=True, bold=True)
     reasons = {report.longrepr[2] for report in terminalreporter.stats.get("skipped", [])}
     for reason in sorted(reason.removeprefix("Skipped: ") for reason in reasons):
         if reason.startswith("NOT TESTED HERE"):

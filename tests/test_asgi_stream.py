@@ -12,7 +12,7 @@ from harness.waiting import settled, until
 
 MIB = 1024 * 1024
 
-pytestmark = pytest.mark.uvloop
+pytestmark = [pytest.mark.uvloop, pytest.mark.kqueue]
 
 
 @pytest.mark.behaviour(24)

@@ -189,6 +189,7 @@ def test_a_download_by_a_client_that_reads_slowly(
     assert int(server.notes(key)["sent"]) == total // BLOCK  # type: ignore[call-overload]
 
 
+@pytest.mark.kqueue
 @pytest.mark.beyond_uvicorn("does not know pathsend")
 @pytest.mark.parametrize("declared", [True, False])
 @pytest.mark.behaviour(9, 21)
@@ -204,6 +205,7 @@ def test_a_file_to_a_client_that_reads_slowly(server: Server, key: str, holes: d
         assert client.get("/hello").status == 200
 
 
+@pytest.mark.kqueue
 @pytest.mark.beyond_uvicorn("drops what is sent to a client that has gone")
 @pytest.mark.parametrize("how", ["close", "reset"])
 @pytest.mark.parametrize("state", ["reading", "not reading"])

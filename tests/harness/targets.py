@@ -9,17 +9,28 @@ import sys
 
 from .server import APPS, Target, environment
 
-BASE = [Target(model=model, backend=backend) for model in ("pump", "inverted") for backend in ("io_uring", "epoll")]
+MODELS = ("pump", "inverted")
+BACKENDS = ("io_uring", "epoll") if sys.platform == "linux" else ("kqueue",)
+
+BASE = [Target(model=model, backend=backend) for model in MODELS for backend in BACKENDS]
 
 #: For tests marked `uvloop`: the driver that goes through add_reader, on every backend, and the pump's.
-UVLOOP = [
-    Target(model="inverted", backend="io_uring", loop="uvloop"),
-    Target(model="inverted", backend="epoll", loop="uvloop"),
-    Target(model="pump", backend="epoll", loop="uvloop"),
-]
+UVLOOP = [Target(model="inverted", backend=backend, loop="uvloop") for backend in BACKENDS]
+UVLOOP += [Target(model="pump", backend=BACKENDS[-1], loop="uvloop")]
 
-#: For tests marked `wsgi`: a loop that changes threads needs a backend of readiness.
-WSGI = [target for target in BASE if (target.model, target.backend) != ("inverted", "io_uring")]
+#: On Linux kqueue is an emulation, and in wheels of the feature `emulated-kqueue` only: tests marked `kqueue` run over
+#: it, and all of them where `--only` names it.
+KQUEUE = [] if "kqueue" in BACKENDS else [Target(model=model, backend="kqueue") for model in MODELS]
+KQUEUE_UVLOOP = [Target(model=target.model, backend="kqueue", loop="uvloop") for target in KQUEUE]
+
+#: A loop that changes threads needs a backend of readiness.
+READINESS = ("epoll", "kqueue")
+
+
+def serves_wsgi(target: Target) -> bool:
+    """Whether there is such a server for a WSGI application."""
+    return target.model == "pump" or target.backend in READINESS
+
 
 UVICORN = [Target(server="uvicorn")]
 

@@ -18,7 +18,7 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::ops::BitOr;
+use std::ops::{BitOr, BitOrAssign};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
@@ -59,6 +59,12 @@ macro_rules! flags {
 
             fn bitor(self, other: $name) -> $name {
                 $name(self.0 | other.0)
+            }
+        }
+
+        impl BitOrAssign for $name {
+            fn bitor_assign(&mut self, other: $name) {
+                *self = *self | other;
             }
         }
     };
@@ -228,7 +234,7 @@ impl Filter {
             let mut kevent = kevent::new(fd.cast_unsigned() as usize, filter, note.flags, FilterFlag::empty());
             kevent.udata = std::ptr::without_provenance_mut(note.udata);
             if over {
-                kevent.flags = kevent.flags | EventFlag::EV_EOF;
+                kevent.flags |= EventFlag::EV_EOF;
             }
             if over && has(libc::EPOLLERR) {
                 kevent.fflags = FilterFlag::ECONNRESET;

@@ -114,7 +114,7 @@ impl Kqueue {
     /// Makes changes at once, each with a receipt, and calls back with what became of each.
     fn now(&self, changes: &mut [kevent], mut each: impl FnMut(&kevent)) -> io::Result<()> {
         for change in &mut *changes {
-            change.flags = change.flags | EventFlag::EV_RECEIPT;
+            change.flags |= EventFlag::EV_RECEIPT;
         }
         let mut receipts = changes.to_vec();
         // With receipts nothing that is pending is taken, and nothing is waited for.
