@@ -6,7 +6,10 @@ import contextlib
 import copy
 import io
 import json
+import socketserver
 import tempfile
+import threading
+import time
 import unittest
 from pathlib import Path
 from unittest import mock
@@ -131,8 +134,33 @@ class Running(unittest.TestCase):
         self.assertLessEqual(set(run.NAMES), set(render.TITLES))
 
 
+class Slow(socketserver.StreamRequestHandler):
+    """Answers a twentieth of a second late, and refuses at once."""
+
+    def handle(self) -> None:
+        while line := self.rfile.readline():
+            if not line.startswith(b"GET"):
+                self.wfile.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+                return
+            while self.rfile.readline() != b"\r\n":
+                pass
+            time.sleep(0.05)
+            self.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+
+
 class Pacing(unittest.TestCase):
     """Waits that are counted from when a request was due."""
+
+    def test_what_is_asked_for_and_what_is_refused_are_measured_apart(self) -> None:
+        with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Slow) as server:
+            server.daemon_threads = True
+            threading.Thread(target=server.serve_forever, args=(0.01,)).start()
+            measured = paced.measure(server.server_address[1], 3, 0.1)
+            server.shutdown()
+        self.assertGreater(measured["p50"], 50_000)
+        self.assertGreaterEqual(measured["longest"] * 1000, measured["p99"])
+        self.assertGreaterEqual(measured["refused_p99"], measured["refused_p50"])
+        self.assertLess(measured["refused_p50"], 50)
 
     def test_one_late_answer_is_late_for_every_request_that_was_due(self) -> None:
         taken: list[float] = []
