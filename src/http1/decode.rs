@@ -175,7 +175,7 @@ impl RequestDecoder {
             if !skip_empty_line(empty_line, input)? {
                 return Ok(None);
             }
-            // The whole head may be there: then it is copied once, into its own buffer.
+            // The whole head may be there: then it is parsed where it lies, and copied once, into its own buffer.
             self.scan = Scan::default();
             let Some(length) = self.scan.find_end(input, &self.limits)? else {
                 self.partial.extend_from_slice(input);
@@ -184,10 +184,9 @@ impl RequestDecoder {
                 return Ok(None);
             };
             let (bytes, rest) = input.split_at(length);
-            let mut bytes = bytes.to_vec();
-            let parsed = Parsed::parse(&mut bytes, &self.limits)?;
+            let parsed = Parsed::parse(bytes, &self.limits)?;
             *input = rest;
-            return Ok(Some(self.begin(parsed.into_head(bytes))));
+            return Ok(Some(self.begin(parsed.into_head(bytes.to_vec()))));
         }
         // One byte over the limit is enough to see that it is broken.
         let before = self.partial.len();
@@ -200,7 +199,7 @@ impl RequestDecoder {
         // The scan had not found an end in what there was before, so it lies in what was added.
         *input = &input[length - before..];
         self.partial.truncate(length);
-        let parsed = Parsed::parse(&mut self.partial, &self.limits)?;
+        let parsed = Parsed::parse(&self.partial, &self.limits)?;
         let head = parsed.into_head(std::mem::take(&mut self.partial));
         Ok(Some(self.begin(head)))
     }

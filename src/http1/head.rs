@@ -1,16 +1,19 @@
 //! Turns the bytes of a complete request head into a [`RequestHead`], or says what is wrong with it.
 //!
-//! Strict about whatever decides where a message ends or whom it is for (R8). The scan has been here before: each line
-//! ends with CRLF, the last one is empty, and the first one ends with a version.
+//! httparse finds the pieces; it takes more than we do (see `scan` for line ends), so everything that decides
+//! where a message ends or whom it is for is checked again here (R8).
 
+use std::mem::MaybeUninit;
+
+use httparse::{Error, Header, Request, Status};
 use memchr::memchr2;
 
 use super::{Limits, Refusal};
 use crate::handoff::head::{TOKEN_LOWER, parse_decimal, trim};
 use crate::handoff::{Framing, RequestHead, Span, Upgrade, Version};
 
-/// Fields of most heads: room for more is made when they come.
-const FIELDS: usize = 16;
+/// Headers that httparse can write to the stack; more than that come from the heap.
+const ON_STACK: usize = 128;
 
 /// A head taken apart: everything of [`RequestHead`] but the buffer, which can be the parsed one or a copy.
 pub(super) struct Parsed {
@@ -23,24 +26,40 @@ pub(super) struct Parsed {
 }
 
 impl Parsed {
-    /// Takes `head` apart, which ends with its empty line, and makes the names of its fields lower-case.
-    pub(super) fn parse(head: &mut [u8], limits: &Limits) -> Result<Self, Refusal> {
-        let (method, target, version) = request_line(head)?;
-        let mut at = target.end as usize + VERSION_AND_END;
-        let target = Target::parse(head, method, target, limits)?;
-        let mut facts = Facts::default();
-        let mut fields = Vec::with_capacity(FIELDS);
-        while head[at] != b'\r' {
-            if fields.len() == limits.max_fields {
-                return Err(Refusal::TooManyFields);
-            }
-            let (name, value, end) = field(head, at)?;
-            facts.note(slice(head, name), slice(head, value), fields.len())?;
-            fields.push((name, value));
-            at = end + 2;
+    /// Takes `head` apart, which ends with its empty line.
+    pub(super) fn parse(head: &[u8], limits: &Limits) -> Result<Self, Refusal> {
+        if limits.max_fields <= ON_STACK {
+            let mut headers = [const { MaybeUninit::uninit() }; ON_STACK];
+            Self::parse_into(head, limits, &mut headers[..limits.max_fields])
+        } else {
+            let mut headers = Vec::with_capacity(limits.max_fields);
+            Self::parse_into(head, limits, &mut headers.spare_capacity_mut()[..limits.max_fields])
         }
-        if at + 2 != head.len() {
-            return Err(Refusal::LineEnd);
+    }
+
+    fn parse_into<'h>(
+        head: &'h [u8],
+        limits: &Limits,
+        headers: &mut [MaybeUninit<Header<'h>>],
+    ) -> Result<Self, Refusal> {
+        let mut request = Request::new(&mut []);
+        match request.parse_with_uninit_headers(head, headers) {
+            Ok(Status::Complete(length)) if length == head.len() => {}
+            // The scan found the head's end, so httparse can only disagree on what it was given; refuse that.
+            Ok(_) => return Err(Refusal::LineEnd),
+            Err(error) => return Err(refusal(error, head)),
+        }
+        let (Some(method), Some(target), Some(minor)) = (request.method, request.path, request.version) else {
+            return Err(Refusal::Method);
+        };
+        let version = if minor == 0 { Version::Http10 } else { Version::Http11 };
+        let method = span(head, method.as_bytes());
+        let target = Target::parse(head, method, span(head, target.as_bytes()), limits)?;
+        let mut facts = Facts::default();
+        let mut fields = Vec::with_capacity(request.headers.len() + usize::from(target.authority.is_some()));
+        for header in request.headers.iter() {
+            facts.note(header.name, header.value, fields.len())?;
+            fields.push((span(head, header.name.as_bytes()), span(head, header.value)));
         }
         let framing = facts.framing(version, limits)?;
         if facts.host.is_none() && version == Version::Http11 {
@@ -69,6 +88,9 @@ impl Parsed {
             facts,
             framing,
         } = self;
+        for (name, _) in &fields {
+            buf[name.start as usize..name.end as usize].make_ascii_lowercase();
+        }
         if let (Some(authority), None) = (target.authority, facts.host) {
             // HTTP/1.0 with an absolute-form target and no Host: the host is known all the same.
             let start = position(buf.len());
@@ -95,83 +117,6 @@ impl Parsed {
             keep_alive: !facts.close && (http11 || facts.keep_alive),
             expect_continue: facts.expect_continue && http11 && has_body,
             upgrade: if websocket { Upgrade::WebSocket } else { Upgrade::None },
-        }
-    }
-}
-
-/// ` HTTP/1.1` and CRLF.
-const VERSION_AND_END: usize = 11;
-
-/// Method, target and version, each apart from the next by one space.
-fn request_line(head: &[u8]) -> Result<(Span, Span, Version), Refusal> {
-    let method = head.iter().take_while(|byte| TOKEN_LOWER[usize::from(**byte)] != 0);
-    let method = method.count();
-    if method == 0 || head[method] != b' ' {
-        return Err(Refusal::Method);
-    }
-    let start = method + 1;
-    let target = head[start..].iter().take_while(|byte| **byte > b' ' && **byte != 0x7f);
-    let end = start + target.count();
-    if start == end || head[end] != b' ' {
-        return Err(Refusal::Target);
-    }
-    let version = match head[end..].first_chunk::<VERSION_AND_END>() {
-        Some(b" HTTP/1.1\r\n") => Version::Http11,
-        Some(b" HTTP/1.0\r\n") => Version::Http10,
-        _ => return Err(Refusal::Version),
-    };
-    Ok((between(0, method), between(start, end), version))
-}
-
-/// The name, made lower-case, and the value of the field that begins at `at`, and where its CRLF is. A line that goes on
-/// the one before (obs-fold) begins with no name.
-fn field(head: &mut [u8], at: usize) -> Result<(Span, Span, usize), Refusal> {
-    let mut colon = at;
-    for byte in &mut head[at..] {
-        let lower = TOKEN_LOWER[usize::from(*byte)];
-        if lower == 0 {
-            break;
-        }
-        *byte = lower;
-        colon += 1;
-    }
-    if colon == at || head[colon] != b':' {
-        return Err(Refusal::FieldName);
-    }
-    let value = &head[colon + 1..];
-    let len = before_control(value);
-    match value[len..] {
-        [b'\r', b'\n', ..] => {}
-        [b'\r', ..] => return Err(Refusal::LineEnd),
-        _ => return Err(Refusal::FieldValue),
-    }
-    let end = colon + 1 + len;
-    let space = |byte: &&u8| matches!(byte, b' ' | b'\t');
-    let start = colon + 1 + value[..len].iter().take_while(space).count();
-    let stop = end - head[start..end].iter().rev().take_while(space).count();
-    Ok((between(at, colon), between(start, stop), end))
-}
-
-/// How many bytes come before the first control byte, among which a tab does not count.
-fn before_control(text: &[u8]) -> usize {
-    const ONES: u64 = u64::MAX / 0xff;
-    let mut at = 0;
-    loop {
-        if let Some(eight) = text[at..].first_chunk::<8>() {
-            // The highest bit of each byte that is below 0x20, or 0x7f. A borrow marks others too, but behind those.
-            let word = u64::from_le_bytes(*eight);
-            let delete = word ^ (ONES * 0x7f);
-            let low = word.wrapping_sub(ONES * 0x20) & !word | delete.wrapping_sub(ONES) & !delete;
-            let marks = low & (ONES * 0x80);
-            if marks == 0 {
-                at += 8;
-                continue;
-            }
-            at += marks.trailing_zeros() as usize / 8;
-        }
-        match text.get(at) {
-            Some(b'\t' | b' '..0x7f | 0x80..) => at += 1,
-            Some(0..b' ' | 0x7f) | None => return at,
         }
     }
 }
@@ -203,23 +148,24 @@ struct Encoding {
 
 impl Facts {
     /// Takes notice of the field at `index`.
-    fn note(&mut self, name: &[u8], value: &[u8], index: usize) -> Result<(), Refusal> {
-        match name {
-            b"host" => {
+    fn note(&mut self, name: &str, value: &[u8], index: usize) -> Result<(), Refusal> {
+        let is = |other: &str| name.eq_ignore_ascii_case(other);
+        match name.len() {
+            4 if is("host") => {
                 if self.host.replace(index).is_some() {
                     return Err(Refusal::HostRepeated);
                 }
                 check_authority(value)
             }
-            b"expect" => {
+            6 if is("expect") => {
                 self.expect_continue |= value.eq_ignore_ascii_case(b"100-continue");
                 Ok(())
             }
-            b"upgrade" => {
+            7 if is("upgrade") => {
                 self.websocket |= list(value).any(|protocol| protocol.eq_ignore_ascii_case(b"websocket"));
                 Ok(())
             }
-            b"connection" => {
+            10 if is("connection") => {
                 for option in list(value) {
                     self.close |= option.eq_ignore_ascii_case(b"close");
                     self.keep_alive |= option.eq_ignore_ascii_case(b"keep-alive");
@@ -227,14 +173,14 @@ impl Facts {
                 }
                 Ok(())
             }
-            b"content-length" => {
+            14 if is("content-length") => {
                 if self.content_length.is_some() {
                     return Err(Refusal::ContentLengthRepeated);
                 }
                 self.content_length = Some(parse_decimal(value).ok_or(Refusal::ContentLength)?);
                 Ok(())
             }
-            b"transfer-encoding" => self.encoding.note(value),
+            17 if is("transfer-encoding") => self.encoding.note(value),
             _ => Ok(()),
         }
     }
@@ -302,6 +248,7 @@ impl Target {
         if method == b"CONNECT" {
             return Err(Refusal::Connect);
         }
+        // httparse lets bytes outside ASCII pass.
         if !bytes.is_ascii() {
             return Err(Refusal::Target);
         }
@@ -467,10 +414,36 @@ fn list(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     value.split(|byte| *byte == b',').map(trim)
 }
 
-fn between(start: usize, end: usize) -> Span {
+/// Says what httparse's error means for us.
+#[cold]
+fn refusal(error: Error, head: &[u8]) -> Refusal {
+    match error {
+        Error::HeaderName => Refusal::FieldName,
+        Error::HeaderValue => Refusal::FieldValue,
+        Error::NewLine => Refusal::LineEnd,
+        Error::TooManyHeaders => Refusal::TooManyFields,
+        Error::Version => Refusal::Version,
+        Error::Status | Error::Token => {
+            let method = head.split(|byte| *byte == b' ').next().unwrap_or_default();
+            if !method.is_empty() && method.iter().all(|byte| TOKEN_LOWER[usize::from(*byte)] != 0) {
+                Refusal::Target
+            } else {
+                Refusal::Method
+            }
+        }
+    }
+}
+
+/// Where `part` lies in `whole`. It must be a part of it, which is why only slices that httparse cut come here.
+fn span(whole: &[u8], part: &[u8]) -> Span {
+    let start = (part.as_ptr() as usize).wrapping_sub(whole.as_ptr() as usize);
+    assert!(
+        start <= whole.len() && part.len() <= whole.len() - start,
+        "a piece lies inside its head"
+    );
     Span {
         start: position(start),
-        end: position(end),
+        end: position(start + part.len()),
     }
 }
 
