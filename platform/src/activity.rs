@@ -8,14 +8,17 @@ pub struct Activity {
 }
 
 impl Activity {
-    /// Of the calling thread; none where the system does not say it (no `/proc`, or not Linux).
+    /// Of the calling thread; none where the system does not say it (no `/proc`, or not Linux), nor in a model, whose
+    /// threads are not the system's.
     #[must_use]
     pub fn current() -> Option<Activity> {
-        #[cfg(target_os = "linux")]
+        #[cfg(loom)]
+        return None;
+        #[cfg(all(target_os = "linux", not(loom)))]
         return std::fs::File::open("/proc/thread-self/stat")
             .ok()
             .map(|stat| Activity { stat });
-        #[cfg(not(target_os = "linux"))]
+        #[cfg(all(not(target_os = "linux"), not(loom)))]
         None
     }
 

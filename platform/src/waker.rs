@@ -80,8 +80,13 @@ impl Waker {
         if self.shared.state.load(Ordering::Relaxed) != PARKED {
             return false;
         }
-        if self.shared.state.swap(AWAKE, Ordering::Relaxed) != PARKED {
-            return false; // another producer, or the owner itself, was faster
+        // Not a swap, which would also write where another producer, or the owner itself, was faster.
+        let state = &self.shared.state;
+        if state
+            .compare_exchange(PARKED, AWAKE, Ordering::Relaxed, Ordering::Relaxed)
+            .is_err()
+        {
+            return false;
         }
         self.shared.bell.ring();
         true

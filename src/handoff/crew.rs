@@ -18,8 +18,9 @@ use super::message::{ExchangeId, Frame, Job};
 use super::ring::{Consumer, Producer, ring};
 use crate::engine::Engine;
 
-/// Frames of one thread that the loop has not taken. A thread that finds its ring full waits: the loop never does.
-const FRAMES: usize = 1024;
+/// Frames of one thread that the loop has not taken. A thread that finds its ring full waits: the loop never does. A model
+/// has few, so that it comes to that.
+const FRAMES: usize = if cfg!(loom) { 2 } else { 1024 };
 
 /// How often a thread is looked at that may have begun to wait.
 const LOOK_EVERY: Duration = Duration::from_micros(500);
@@ -473,3 +474,7 @@ impl CrewLoop {
                 .look_for_stall(look, || computes_shortly(crew, seen, clock.now()))
     }
 }
+
+#[cfg(all(test, loom))]
+#[path = "crew_loom.rs"]
+mod loom_tests;

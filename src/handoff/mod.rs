@@ -17,3 +17,6 @@ pub use link::{Direct, Link, Outlet, RingHost, RingLoop, rings, rings_for};
 pub use mailbox::Mailbox;
 pub use message::{ExchangeId, Frame, Job, Request, Stop, WINDOW, Why, charge};
 pub use routes::Routes;
+
+#[cfg(all(test, loom))]
+mod loom_tests;

@@ -13,7 +13,8 @@
 //!
 //! `starved`: the producer stores it and then reads `head` again, the consumer stores `head` and then reads it, each
 //! with a sequentially consistent fence between; so either the producer finds room, or the consumer finds the mark.
-//! Parking and waking themselves are [`m0_platform::Waker`]'s (R5). Checked by loom in this file's tests.
+//! Parking and waking themselves are [`m0_platform::Waker`]'s (R5). Checked by loom in this file's tests and, with
+//! both sides of a link, in `loom_tests.rs`.
 
 use std::mem::MaybeUninit;
 
@@ -253,7 +254,7 @@ mod loom_tests {
                 (consumer, owed)
             });
             let pushed = producer.push(2).is_ok();
-            let (mut consumer, owed) = popper.join().unwrap();
+            let (consumer, owed) = popper.join().unwrap();
             assert!(pushed || owed || consumer.producer_starved(), "the producer is stuck");
         });
     }

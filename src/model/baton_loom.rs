@@ -1,6 +1,7 @@
-//! Models of the baton: every interleaving of a handler thread and the sentinel, for small histories.
+//! Models of the baton: every interleaving of handler threads and the sentinel, for small histories.
 
 use loom::sync::Arc;
+use m0_platform::Waker;
 
 use super::*;
 
@@ -146,5 +147,136 @@ fn loom_idle_thread_is_given_a_loose_loop() {
         baton.accept(1, || {});
         baton.with(1, |turn| turn.turns += 1);
         watching.join().unwrap();
+    });
+}
+
+// --- a loop that parks ----------------------------------------------------------------------------------------------
+
+/// A loop whose turn is only its wait, as R5 says: it announces, looks, blocks.
+struct Parking {
+    waker: Waker,
+    ended: Arc<AtomicBool>,
+    turns: u32,
+    computes: bool,
+}
+
+impl Loop for Parking {
+    fn turn(&mut self, _limit: Option<Duration>, stay: &dyn Fn() -> bool) -> std::io::Result<bool> {
+        self.turns += 1;
+        self.waker.announce();
+        if !stay() && !self.ended.load(Ordering::Relaxed) {
+            self.waker.block(); // also where there is a limit: a model has no time
+        }
+        self.waker.retract();
+        Ok(!self.ended.load(Ordering::Relaxed))
+    }
+
+    fn computes(&mut self, _thread: u8, _n: u64) -> bool {
+        self.computes
+    }
+
+    fn end(&mut self) {}
+}
+
+/// A baton in this state, its loop's waker, and what ends the loop.
+fn parking(state: State, computes: bool) -> (Arc<Baton<Parking>>, Waker, Arc<AtomicBool>) {
+    let (waker, ended) = (Waker::model(), Arc::new(AtomicBool::new(false)));
+    let baton = Baton::new(Parking {
+        waker: waker.clone(),
+        ended: ended.clone(),
+        turns: 0,
+        computes,
+    });
+    baton.store(state);
+    (Arc::new(baton), waker, ended)
+}
+
+/// What a test does once the sentinel has let the loop go. Not in a join, from which loom lets nobody be woken.
+struct Sentinel {
+    over: Arc<AtomicBool>,
+    thread: loom::thread::JoinHandle<bool>,
+}
+
+impl Sentinel {
+    /// The sentinel of a baton whose loop is its own, or becomes it.
+    fn start(baton: &Arc<Baton<Parking>>, take: Option<(State, State)>) -> Sentinel {
+        let (baton, over) = (baton.clone(), Arc::new(AtomicBool::new(false)));
+        let done = over.clone();
+        let thread = loom::thread::spawn(move || {
+            let has_it = take.is_none_or(|(from, to)| baton.change(from, to));
+            let goes_on = !has_it || baton.hold().expect("a parking loop does not fail");
+            done.store(true, Ordering::Release);
+            goes_on
+        });
+        Sentinel { over, thread }
+    }
+
+    /// Whether the loop goes on.
+    fn has_let_go(self) -> bool {
+        while !self.over.load(Ordering::Acquire) {
+            loom::thread::yield_now();
+        }
+        self.thread.join().unwrap()
+    }
+}
+
+/// A view comes back to a loop that was taken, and in which the sentinel parks at that moment.
+#[test]
+fn loom_sentinel_that_parks_gives_the_loop_back() {
+    loom::model(|| {
+        let (baton, waker, _) = parking(State::Owned(0, 0), true);
+        baton.join(0);
+        let sentinel = Sentinel::start(&baton, Some((State::Lent(0, 1), State::Taken(0, 1))));
+        baton.lend(0, 1);
+        let after = baton.reclaim(0, 1);
+        if after == After::Returning {
+            waker.wake();
+            baton.wait_for_return(0);
+        }
+        assert_ne!(after, After::Lost);
+        // It may see LENT for the first time later: then it must not find it.
+        baton.with(0, |turn| turn.turns += 1);
+        assert!(sentinel.has_let_go());
+    });
+}
+
+/// A thread gives up a loop in which the sentinel parks: another thread, which was idle, is called and gets it.
+#[test]
+fn loom_loop_given_up_goes_to_an_idle_thread() {
+    loom::model(|| {
+        let (baton, waker, _) = parking(State::Taken(0, 1), true);
+        baton.join(0);
+        baton.join(1);
+        let sentinel = Sentinel::start(&baton, None);
+        let (in_view, ring) = (baton.clone(), waker.clone());
+        let view = loom::thread::spawn(move || {
+            assert!(in_view.give_up(0, 1));
+            ring.wake();
+        });
+        assert!(baton.wait_for_call(1, || {
+            waker.wake();
+        }));
+        baton.accept(1, || {
+            waker.wake();
+        });
+        baton.with(1, |turn| turn.turns += 1);
+        assert!(sentinel.has_let_go());
+        view.join().unwrap();
+    });
+}
+
+/// A thread that comes to wait for a call as the threads are sent home does not wait.
+#[test]
+fn loom_idle_thread_goes_home_when_the_baton_is_closed() {
+    loom::model(|| {
+        let (baton, waker, _) = parking(State::Loose, true);
+        let idle = baton.clone();
+        let thread = loom::thread::spawn(move || {
+            idle.wait_for_call(1, || {
+                waker.wake();
+            })
+        });
+        baton.close();
+        assert!(!thread.join().unwrap());
     });
 }
