@@ -36,7 +36,7 @@ bench: ## every scenario against uvicorn, granian and fastpysgi; ARGS="--quick" 
 cost: ## instructions a request, counted by callgrind
 	@$(ROOT)/bench/cost.sh $(ARGS)
 
-cross: ## check for aarch64 Linux and run the tests there under qemu
+cross: ## check for macOS, FreeBSD and aarch64 Linux, and run the tests of the last under qemu
 	@$(ROOT)/ci/cross.sh
 
 clean: ## remove everything that the other targets made

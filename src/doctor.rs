@@ -9,7 +9,7 @@
 #![cfg(not(loom))]
 
 use m0_platform::thread::online_cpus;
-use m0_platform::{Options, available, open};
+use m0_platform::{Availability, Options, available, open};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
@@ -115,9 +115,6 @@ pub fn report(config: &Config, facts: Facts) -> Report {
     let shown: Vec<Value> = shown.collect();
     let refused = model.clone().err();
     let exit = refused.or(facts.refusal).or(platform).unwrap_or(served);
-    let backends = available()
-        .into_iter()
-        .map(|found| json!({ "name": found.kind.name(), "usable": found.usable, "reason": found.reason }));
     Report {
         version: env!("CARGO_PKG_VERSION"),
         interpreter: facts.interpreter,
@@ -131,13 +128,26 @@ pub fn report(config: &Config, facts: Facts) -> Report {
             "loop": facts.event_loop,
             "mounts": shown,
         }),
-        backends: backends.collect(),
+        backends: backends(),
         usable_cpus: m0_platform::thread::usable_cpus(),
         open_files: m0_platform::thread::raise_open_files().ok(),
         options: options(config),
         strays: config.strays.clone(),
         exit,
     }
+}
+
+/// Every backend, tried now.
+fn backends() -> Vec<Value> {
+    let show = |found: Availability| {
+        json!({
+            "name": found.kind.name(),
+            "usable": found.usable,
+            "emulated": found.kind.is_emulated(),
+            "reason": found.reason,
+        })
+    };
+    available().into_iter().map(show).collect()
 }
 
 fn interface(name: Option<&str>, config: &Config) -> Interface {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib.util
+import json
 import subprocess
 import sys
 
@@ -46,7 +47,6 @@ def missing(target: Target) -> str:
     done = subprocess.run(command, check=False, cwd=APPS, env=environment(), capture_output=True, text=True, timeout=30)
     if done.returncode == 0:
         return ""
-    said = (done.stderr or done.stdout).strip()
     if done.returncode == 78:
-        return f"{target.label} is not possible on this machine: {said}"
-    raise AssertionError(f"--doctor failed with {done.returncode} on {sys.version}: {said}")
+        return f"{target.label} is not possible here: {json.loads(done.stdout)['exit']['message']}"
+    raise AssertionError(f"--doctor failed with {done.returncode} on {sys.version}: {done.stderr or done.stdout}")
