@@ -3,12 +3,15 @@
 //! A connection may end early, or a response be cut, only where the plan or a fault excuses it.
 
 use crate::pattern::Pattern;
-use crate::plan::{Ask, Caller, Fate, Framing, Nanos, Plan, SECOND};
+use crate::plan::{Ask, Caller, Ending, Fate, Framing, Nanos, Plan, SECOND};
 use crate::reader::{Head, Read, Reader};
 use crate::world::World;
 
 /// Longer than every time-out of every world.
 const STALL: Nanos = 100 * SECOND;
+
+/// No answer takes so long beyond what its application waits, where nothing stalls.
+const LATE: Nanos = 4 * SECOND;
 
 /// One client.
 #[derive(Debug)]
@@ -27,6 +30,8 @@ pub struct Client {
     sent: usize,
     /// By request: where it ends in all that is sent.
     pub ends: Vec<usize>,
+    /// By request: when it had been sent.
+    sent_at: Vec<Nanos>,
     finished: bool,
     reader: Reader,
     /// Asks that were answered in full.
@@ -36,6 +41,8 @@ pub struct Client {
     continued: bool,
     /// A response has said that the connection closes.
     closing: bool,
+    /// When the last answer was complete.
+    answered_at: Nanos,
     stalled_until: Nanos,
     /// Why its connection may end at any time, and its response be cut.
     pub excuse: Option<&'static str>,
@@ -63,6 +70,7 @@ impl Client {
             hold: None,
             sent: 0,
             ends: Vec::new(),
+            sent_at: Vec::new(),
             finished: false,
             reader: Reader::default(),
             answered: 0,
@@ -70,6 +78,7 @@ impl Client {
             body: 0,
             continued: false,
             closing: false,
+            answered_at: 0,
             stalled_until: 0,
             excuse: None,
             draining: false,
@@ -126,12 +135,13 @@ impl Client {
             self.leave(world, conn, false);
             return Ok(None);
         }
-        if self.answered == self.caller.asks.len() && self.at == self.out.len() || self.closing {
+        let stays = self.caller.ending == Ending::Stays;
+        if self.answered == self.caller.asks.len() && self.at == self.out.len() && !stays || self.closing {
             self.leave(world, conn, false);
             return Ok(None);
         }
         let sent = self.send(world, conn);
-        if self.caller.resets_after.is_some_and(|after| self.sent >= after) {
+        if matches!(self.caller.ending, Ending::ResetsAfter(after) if self.sent >= after) {
             self.excuse = Some("it reset its connection");
             self.leave(world, conn, true);
             return Ok(None);
@@ -164,20 +174,35 @@ impl Client {
             self.hold = None;
         }
         let end = self.hold.map_or(self.out.len(), |(end, _)| end);
-        let most = (end - self.at).min(world.room(conn)).min(self.caller.segment);
+        let mut most = (end - self.at).min(world.room(conn)).min(self.caller.segment);
+        if let Ending::HalfClosesAfter(after) = self.caller.ending {
+            most = most.min(after.saturating_sub(self.sent));
+            if self.sent >= after {
+                self.finish(world, conn);
+            }
+        }
         if most > 0 {
             let len = world.random.from_to(1, most as u64) as usize;
             world.client_sends(conn, self.out[self.at..self.at + len].to_vec());
             self.at += len;
             self.sent += len;
+            while self.ends.get(self.sent_at.len()).is_some_and(|end| *end <= self.sent) {
+                self.sent_at.push(world.now());
+            }
             return len;
         }
-        if self.caller.half_closes && self.at == self.out.len() && self.begun == self.caller.asks.len() {
-            world.note(|| format!("client {}: half-closes", self.id));
-            world.client_finishes(conn);
-            self.finished = true;
+        let all = self.at == self.out.len() && self.begun == self.caller.asks.len();
+        if all && self.caller.ending == Ending::HalfCloses {
+            self.finish(world, conn);
         }
         0
+    }
+
+    fn finish(&mut self, world: &mut World, conn: usize) {
+        world.note(|| format!("client {}: half-closes", self.id));
+        world.client_finishes(conn);
+        self.finished = true;
+        self.hold = None;
     }
 
     /// Puts the next request into what is to be sent.
@@ -353,10 +378,25 @@ impl Client {
                 self.excuse = Some("its response was broken by the application");
             }
         }
+        self.check_delay(world)?;
         self.answered += 1;
         world.count_answer();
         if self.answered == self.begun && self.hold.is_some() {
             self.hold = None; // the answer came instead
+        }
+        Ok(())
+    }
+
+    /// An answer that comes only when some time-out of the server's has woken it was lost until then (R5).
+    fn check_delay(&mut self, world: &World) -> Result<(), String> {
+        let app = &self.caller.asks[self.answered].app;
+        let pieces = (app.size / app.piece + 2) as Nanos;
+        let own = app.before + pieces * app.between;
+        let since = self.sent_at.get(self.answered).copied().unwrap_or(world.now());
+        let took = world.now() - since.max(std::mem::replace(&mut self.answered_at, world.now()));
+        if self.excuse.is_none() && !world.may_be_late() && took > own + LATE {
+            let ms = took / 1_000_000;
+            return Err(format!("R5: client {}: answer {} took {ms} ms", self.id, self.answered));
         }
         Ok(())
     }
@@ -390,8 +430,10 @@ impl Client {
         if cut && !excused && !broken {
             return Err(format!("R8: client {id}: response {} is cut", self.answered));
         }
-        // One that has half-closed and has all its answers is closed without a word.
-        let served = self.finished && self.answered == self.caller.asks.len();
+        // One that has half-closed, or stays on, and has all its answers is closed without a word.
+        let whole = self.ends.iter().filter(|end| **end <= self.sent).count();
+        let stays = self.caller.ending == Ending::Stays && whole == self.caller.asks.len();
+        let served = (self.finished || stays) && self.answered >= whole;
         let may_end = excused || served || self.draining || broken && self.begun > self.answered;
         if !cut && !may_end {
             return Err(format!(

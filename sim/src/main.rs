@@ -187,7 +187,7 @@ mod canary {
     use m0_sim::run::run;
 
     /// A canary that is not seen in so many worlds is lost.
-    const WORLDS: u64 = 20_000;
+    const WORLDS: u64 = 60_000;
 
     /// Plants one. Whether there is one of that name.
     pub fn plant(name: &str) -> bool {

@@ -167,6 +167,21 @@ pub struct Ask {
     pub app: App,
 }
 
+/// How a client ends its connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// It leaves once it has all its answers.
+    Leaves,
+    /// It half-closes once it has sent everything.
+    HalfCloses,
+    /// It waits until the server has had enough of it.
+    Stays,
+    /// It half-closes after so many bytes sent, wherever that is.
+    HalfClosesAfter(usize),
+    /// It resets the connection after so many.
+    ResetsAfter(usize),
+}
+
 /// One client, which has one connection.
 #[derive(Clone, Debug)]
 pub struct Caller {
@@ -182,10 +197,8 @@ pub struct Caller {
     pub reads: usize,
     /// Time between its steps, at most.
     pub pace: Nanos,
-    /// It half-closes once it has sent everything.
-    pub half_closes: bool,
-    /// It leaves with a reset after so many bytes sent.
-    pub resets_after: Option<usize>,
+    /// How it ends.
+    pub ending: Ending,
 }
 
 /// A world before it begins.
@@ -317,7 +330,7 @@ impl Caller {
         let count = random.pick(&[1, 2, 4, 8]);
         let mut asks: Vec<Ask> = (0..count).map(|_| Ask::draw(random)).collect();
         let mut ahead = random.pick(&[1, 1, 2, 8]);
-        match random.below(30) {
+        match random.below(20) {
             0 => {
                 // Asks for more than the server keeps, and reads when it has to.
                 asks = (0..40).map(|_| Ask::plain(random, 1000, 300)).collect();
@@ -327,6 +340,15 @@ impl Caller {
                 // Asks for what fills every buffer on the way.
                 asks = (0..3).map(|_| Ask::plain(random, 0, 72_000)).collect();
                 ahead = 3;
+            }
+            2 => {
+                // Asks one after the other for what comes bit by bit.
+                asks = (0..8).map(|_| Ask::plain(random, 0, 300)).collect();
+                for ask in &mut asks {
+                    ask.app.between = random.below(100 * MICRO);
+                    ask.app.piece = 100;
+                }
+                ahead = 8;
             }
             _ => {}
         }
@@ -340,8 +362,13 @@ impl Caller {
             segment: random.pick(&[1, 30, 1000, 20_000, 1 << 20]),
             reads: random.pick(&[1, 100, 10_000, 1 << 20, 1 << 20]),
             pace: random.pick(&[0, 10 * MICRO, 500 * MICRO]),
-            half_closes: random.once_in(3),
-            resets_after: random.once_in(10).then(|| random.index(2000)),
+            ending: match random.below(20) {
+                0..=5 => Ending::HalfCloses,
+                6 => Ending::Stays,
+                7 => Ending::HalfClosesAfter(random.index(1500)),
+                8..=9 => Ending::ResetsAfter(random.index(2000)),
+                _ => Ending::Leaves,
+            },
         }
     }
 }

@@ -65,9 +65,16 @@ impl Side {
 
     fn work(&mut self, world: &mut World) {
         self.signalled = false;
-        for _ in 0..world.random.from_to(1, 16) {
-            let Some(job) = self.link.next_job() else { break };
-            self.host.hear(world, job);
+        // Between what it hears and what it says the loop may come with more: a step may be the one or the other.
+        let part = world.random.below(4);
+        if part != 0 {
+            for _ in 0..world.random.from_to(1, 16) {
+                let Some(job) = self.link.next_job() else { break };
+                self.host.hear(world, job);
+            }
+        }
+        if part == 1 {
+            return self.again(world);
         }
         self.host.run(world);
         for frame in self.host.said.0.drain(..) {

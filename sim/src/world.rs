@@ -53,6 +53,8 @@ pub struct World {
     callers: Vec<Caller>,
     done: usize,
     limited: bool,
+    /// A fault may hold everybody up.
+    held_up: bool,
     /// A connection may go on for ever.
     endless: bool,
     /// The pump's host.
@@ -89,6 +91,7 @@ impl World {
             callers: plan.callers.clone(),
             done: 0,
             limited: plan.settings.max_connections != 0,
+            held_up: plan.weather.accept_fails != 0 || plan.weather.jumps != 0,
             endless: plan.settings.max_connections == 0 && plan.settings.max_requests == 0,
             side: None,
             parks: None,
@@ -161,6 +164,12 @@ impl World {
     #[must_use]
     pub fn ask(&self, client: usize, number: usize) -> Option<&Ask> {
         self.callers.get(client)?.asks.get(number)
+    }
+
+    /// Whether some fault of this world may hold up everybody: accepting is tried again only after a second.
+    #[must_use]
+    pub fn may_be_late(&self) -> bool {
+        self.held_up
     }
 
     /// Whether nothing excuses the server from answering a client: else it may read and throw away what comes. Only of
