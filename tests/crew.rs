@@ -15,10 +15,12 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use m0_platform::{Backend, Clock, Kind};
+use m0_platform::{Backend, Clock, Kind, Waker};
 use m0serve::config::LogLevel;
 use m0serve::engine::{Engine, Mounts, Settings, SharedStats};
-use m0serve::handoff::{Crew, Frame, Job, Lane, Link, Outlet, Request, ResponseHead, Routes, Seat, Stop, crew, rings};
+use m0serve::handoff::{
+    Crew, ExchangeId, Frame, Job, Lane, Link, Outlet, Request, ResponseHead, Routes, Seat, Stop, crew, rings,
+};
 use m0serve::log::Logger;
 use m0serve::model::pump::LoopThread;
 
@@ -121,6 +123,23 @@ impl Server {
             (0, 0),
             "what is made is freed (R9)"
         );
+    }
+}
+
+/// A server that is told to stop at once does not wait for its views: one with much to say must not wait for it either.
+#[test]
+fn a_thread_that_speaks_to_a_loop_that_has_ended_is_not_held() {
+    let clock = Clock::new();
+    let (crew, side) = crew(1, Lane::new(1, 1, clock.clone(), false), Waker::silent(), clock);
+    let mut seat = crew.sit().expect("a seat");
+    side.end();
+    let id = ExchangeId {
+        index: 0,
+        generation: 0,
+    };
+    for _ in 0..3000 {
+        assert!(seat.has_room(16));
+        seat.push(Frame::Chunk(id, Bytes::from_static(b"a")));
     }
 }
 

@@ -36,6 +36,8 @@ pub struct Crew {
     to_loop: Waker,
     /// This is a child that an application forked. What is shared with its parent, sockets among them, is not its own.
     forked: Arc<AtomicBool>,
+    /// The loop takes nothing any more.
+    ended: Arc<AtomicBool>,
 }
 
 /// What others may see of one thread.
@@ -64,6 +66,7 @@ pub struct Seat {
     /// The loop that the thread has lent for its view, and the view's number.
     lent: Option<(Arc<dyn Lender>, u64)>,
     forked: Arc<AtomicBool>,
+    ended: Arc<AtomicBool>,
     /// Which thread.
     pub index: usize,
 }
@@ -114,7 +117,7 @@ struct Right {
 #[must_use]
 pub fn crew(threads: usize, lane: Lane, to_loop: Waker, clock: Clock) -> (Arc<Crew>, CrewLoop) {
     let (mut seats, mut frames) = (Vec::new(), Vec::new());
-    let forked = Arc::new(AtomicBool::new(false));
+    let (forked, ended) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
     for index in (0..threads).rev() {
         let (producer, consumer) = ring(FRAMES);
         frames.push(consumer);
@@ -123,6 +126,7 @@ pub fn crew(threads: usize, lane: Lane, to_loop: Waker, clock: Clock) -> (Arc<Cr
             to_loop: to_loop.clone(),
             lent: None,
             forked: forked.clone(),
+            ended: ended.clone(),
             index,
         });
     }
@@ -133,6 +137,7 @@ pub fn crew(threads: usize, lane: Lane, to_loop: Waker, clock: Clock) -> (Arc<Cr
         at_work: AtomicUsize::new(0),
         to_loop,
         forked,
+        ended,
     });
     let side = CrewLoop {
         crew: crew.clone(),
@@ -251,9 +256,13 @@ impl Post {
 }
 
 impl Outlet for Seat {
-    /// Waits while the ring is full, which the loop empties whatever the threads do.
+    /// Waits while the ring is full, which the loop empties whatever the threads do, until it has ended: then nobody hears
+    /// what is said.
     fn push(&mut self, mut frame: Frame) {
         while let Err(back) = self.frames.push(frame) {
+            if self.ended.load(Ordering::Relaxed) {
+                return;
+            }
             frame = back;
             self.to_loop.wake();
             m0_platform::thread::yield_now();
@@ -270,7 +279,7 @@ impl Seat {
 
     /// Whether so many frames can be pushed without a wait.
     pub fn has_room(&mut self, frames: usize) -> bool {
-        self.frames.has_room_for(frames)
+        self.frames.has_room_for(frames) || self.ended.load(Ordering::Relaxed)
     }
 
     /// What was said is heard now.
@@ -403,6 +412,11 @@ impl CrewLoop {
                 engine.apply(frame);
             }
         }
+    }
+
+    /// Nothing that the threads say is taken any more, and none of them waits for that.
+    pub fn end(&self) {
+        self.crew.ended.store(true, Ordering::Relaxed);
     }
 
     /// Whether an exchange is on a thread, or on its way to one.

@@ -64,6 +64,9 @@ impl LoopThread {
     /// Closes what is left, and tells the host.
     pub fn end(&mut self) {
         self.engine.shutdown();
+        if let Some(crew) = self.routes.crew() {
+            crew.end();
+        }
         self.link.host.wake();
     }
 

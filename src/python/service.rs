@@ -273,7 +273,12 @@ impl Service {
         {
             let mut shared = self.host.get().shared.get()?;
             match &mut shared.link {
-                Link::Direct(direct) => direct.engine.shutdown(),
+                Link::Direct(direct) => {
+                    direct.engine.shutdown();
+                    if let Some(crew) = direct.routes.crew() {
+                        crew.end();
+                    }
+                }
                 link @ Link::Ring(_) => {
                     link.push(Frame::Stop(Stop::Now));
                     // The loop thread never waits for us, so a full ring has room before long.
