@@ -167,7 +167,9 @@ impl Host {
         let result = baton.with(me, |turn| turn.turn(Some(Duration::ZERO), &|| false));
         let result = match result {
             Ok(true) if self.crew.lane.is_empty() => {
-                py.detach(|| baton.with(me, |turn| turn.turn(None, &|| baton.is_closed())))
+                // The lane is looked at once more (R5): what another thread said may have let a pipelined request go on.
+                let stay = || baton.is_closed() || !self.crew.lane.is_empty();
+                py.detach(|| baton.with(me, |turn| turn.turn(None, &stay)))
             }
             result => result,
         };
