@@ -18,7 +18,7 @@ serve: ## build and serve the demo application, or APP=module:attr with ARGS="ex
 build: ## build the wheel for python3 into .build/dist
 	@$(ROOT)/ci/build.sh
 
-test: ## Rust tests, simulated worlds, loom tests, a short fuzzing, then pytest under each interpreter present
+test: ## Rust tests, simulated worlds, models under loom and shuttle, a short fuzzing, then pytest under each interpreter present
 	@$(ROOT)/ci/test.sh
 
 sim: ## simulated worlds: SEED=... replays one with its trace, N=1000 runs many; ARGS="--model pump"

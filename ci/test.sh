@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Every test: Rust without an interpreter, simulated worlds, loom, a short fuzzing, the scripts' own, then pytest under each interpreter
-# present.
+# Every test: Rust without an interpreter, simulated worlds, models of what crosses threads, a short fuzzing, the scripts'
+# own, then pytest under each interpreter present.
 # A failing stage does not stop the next; the last line is the sum, and the exit code says whether all passed.
-# ONLY="rust sim loom fuzz scripts py" (any of them) limits the stages; PYTEST_ARGS are added to pytest's.
+# ONLY="rust sim models fuzz scripts py" (any of them) limits the stages; PYTEST_ARGS are added to pytest's.
 set -euo pipefail
 . "$(dirname "$0")/common.sh"
 
-only=${ONLY:-rust sim loom fuzz scripts py}
+only=${ONLY:-rust sim models fuzz scripts py}
 logs=$build/logs
 rm -rf "$logs"
 mkdir -p "$logs"
@@ -30,12 +30,13 @@ skip() {
     echo "$*" >>"$logs/skips.txt"
 }
 
-# Model checking can explode when a protocol changes; a bound makes that a failure rather than a hang.
-loom() {
-    local -x RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=$root/target/loom LOOM_MAX_PREEMPTIONS=${LOOM_MAX_PREEMPTIONS:-3}
-    # Only what is written for loom is compiled: the rest has no sockets there.
-    timeout 600 cargo test -p m0-platform --profile ci --test 'loom*' &&
-        timeout 600 cargo test -p m0serve --no-default-features --profile ci --lib loom
+# Model checking can explode when a protocol changes; a bound makes that a failure rather than a hang. Only what is written
+# for loom or shuttle is compiled: the rest has no sockets there.
+models() {
+    local -x CARGO_TARGET_DIR=$root/target/models LOOM_MAX_PREEMPTIONS=${LOOM_MAX_PREEMPTIONS:-3}
+    RUSTFLAGS="--cfg loom" timeout 600 cargo test -p m0-platform --profile ci --test 'loom*' &&
+        RUSTFLAGS="--cfg loom" timeout 600 cargo test -p m0serve --no-default-features --profile ci --lib loom &&
+        RUSTFLAGS="--cfg shuttle" timeout 600 cargo test -p m0serve --no-default-features --profile ci --test models
 }
 
 scripts() {
@@ -84,7 +85,7 @@ rust_lane() {
     if wants scripts; then stage scripts scripts; fi
 }
 models_lane() {
-    if wants loom; then stage loom loom; fi
+    if wants models; then stage models models; fi
     if wants fuzz; then stage fuzz ci/fuzz.sh --short; fi
 }
 python_lane() {

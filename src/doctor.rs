@@ -4,9 +4,9 @@
 //! port in use is not found here. What only Python knows (the interface of the object, whether the loop's package is
 //! there) is handed in as [`Facts`].
 //!
-//! Not part of a loom build, in which there are no backends.
+//! Not part of a build for loom or shuttle, in which there are no backends.
 
-#![cfg(not(loom))]
+#![cfg(not(any(loom, shuttle)))]
 
 use m0_platform::thread::online_cpus;
 use m0_platform::{Availability, Options, available, open};

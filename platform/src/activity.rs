@@ -12,13 +12,13 @@ impl Activity {
     /// threads are not the system's.
     #[must_use]
     pub fn current() -> Option<Activity> {
-        #[cfg(loom)]
+        #[cfg(any(loom, shuttle))]
         return None;
-        #[cfg(all(target_os = "linux", not(loom)))]
+        #[cfg(all(target_os = "linux", not(any(loom, shuttle))))]
         return std::fs::File::open("/proc/thread-self/stat")
             .ok()
             .map(|stat| Activity { stat });
-        #[cfg(all(not(target_os = "linux"), not(loom)))]
+        #[cfg(all(not(target_os = "linux"), not(any(loom, shuttle))))]
         None
     }
 

@@ -16,33 +16,33 @@ mod activity;
 mod backend;
 pub mod canary;
 pub mod clock;
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 mod foreign;
-#[cfg(all(not(loom), any(not(target_os = "linux"), feature = "emulated-kqueue")))]
+#[cfg(all(not(any(loom, shuttle)), any(not(target_os = "linux"), feature = "emulated-kqueue")))]
 mod kevent;
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 mod listener;
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 mod out;
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 mod probe;
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 mod readiness;
 mod sleep;
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 mod slots;
 pub mod sync;
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 mod sys;
 pub mod thread;
-#[cfg(all(not(loom), target_os = "linux"))]
+#[cfg(all(not(any(loom, shuttle)), target_os = "linux"))]
 mod uring;
 mod waker;
 
 pub use activity::Activity;
 pub use backend::{Backend, Choice, Chunk, Completion, EndOfReceive, Interest, Kind, ListenerId, SendBuf, Token};
 pub use clock::{Clock, Hand, Instant};
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 pub use probe::{Availability, Options, Refused, Resolved, available, open};
 pub use sleep::Sleeper;
 pub use waker::Waker;

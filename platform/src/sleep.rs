@@ -5,10 +5,7 @@
 
 use std::time::Duration;
 
-#[cfg(loom)]
-use loom::thread;
-#[cfg(not(loom))]
-use std::thread;
+use crate::sync::thread;
 
 /// A handle on a thread that may sleep. Clones name the same thread.
 #[derive(Clone, Debug)]
@@ -38,14 +35,20 @@ impl Sleeper {
     }
 
     /// The calling thread sleeps until it is woken, or for so long.
-    #[cfg(not(loom))]
+    #[cfg(not(any(loom, shuttle)))]
     pub fn sleep_for(time: Duration) {
         thread::park_timeout(time);
     }
 
-    /// As [`Sleeper::sleep`]: a model has no time.
+    /// As [`Sleeper::sleep`]: loom has no time.
     #[cfg(loom)]
     pub fn sleep_for(_time: Duration) {
         thread::park();
+    }
+
+    /// Others run for a while: shuttle has no time, and would never end a sleep that nobody ends.
+    #[cfg(shuttle)]
+    pub fn sleep_for(_time: Duration) {
+        thread::yield_now();
     }
 }

@@ -1,23 +1,23 @@
-//! The atomics, locks and cells of everything that crosses threads, switched to loom's under `--cfg loom` (R10).
+//! The atomics, locks and cells of everything that crosses threads, and the threads themselves (R10): the standard
+//! library's, loom's under `--cfg loom`, shuttle's under `--cfg shuttle`. It is chosen here and nowhere else.
 //!
-//! Code that is checked by loom takes its primitives from here and nowhere else. Only what both sides offer is
-//! re-exported, so a protocol that compiles against this module can be modelled without an edit.
-
-#[cfg(not(loom))]
-pub use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+//! Code that is checked by loom or shuttle takes its primitives from here. Only what all sides offer is re-exported, so a
+//! protocol that compiles against this module can be modelled without an edit.
 
 #[cfg(loom)]
-pub use loom::sync::{Arc, Condvar, Mutex, MutexGuard};
+use loom as origin;
+#[cfg(shuttle)]
+use shuttle as origin;
+#[cfg(not(any(loom, shuttle)))]
+use std as origin;
+
+pub use origin::sync::{Arc, Condvar, Mutex, MutexGuard};
+
+pub(crate) use origin::thread;
 
 /// Atomics.
 pub mod atomic {
-    #[cfg(not(loom))]
-    pub use std::sync::atomic::{
-        AtomicBool, AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
-    };
-
-    #[cfg(loom)]
-    pub use loom::sync::atomic::{
+    pub use super::origin::sync::atomic::{
         AtomicBool, AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
     };
 }
@@ -61,10 +61,7 @@ pub mod cell {
     }
 }
 
-/// Busy waiting; loom turns it into a scheduling point.
+/// Busy waiting; a model turns it into a scheduling point.
 pub mod hint {
-    #[cfg(loom)]
-    pub use loom::hint::spin_loop;
-    #[cfg(not(loom))]
-    pub use std::hint::spin_loop;
+    pub use super::origin::hint::spin_loop;
 }

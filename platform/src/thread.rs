@@ -1,7 +1,9 @@
 //! Threads, and what the process may use of the machine (R10).
 
 use std::io;
-use std::thread::JoinHandle;
+
+use crate::sync::thread;
+pub use crate::sync::thread::JoinHandle;
 
 /// Starts a thread with every signal blocked: signals belong to the main thread, where Python's handlers run.
 ///
@@ -16,7 +18,7 @@ where
     T: Send + 'static,
 {
     let before = block_all_signals();
-    let result = std::thread::Builder::new().name(name.to_owned()).spawn(f);
+    let result = thread::Builder::new().name(name.to_owned()).spawn(f);
     // SAFETY: `before` was filled by the call that blocked; a null third argument asks for nothing back.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut()) };
     result
@@ -37,7 +39,7 @@ fn block_all_signals() -> libc::sigset_t {
 
 /// Lets other threads run.
 pub fn yield_now() {
-    std::thread::yield_now();
+    thread::yield_now();
 }
 
 /// CPUs of the machine, whether or not this process may use them all.

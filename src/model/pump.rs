@@ -160,7 +160,7 @@ impl LoopThread {
                 if self.is_busy() {
                     return false;
                 }
-                std::hint::spin_loop();
+                m0_platform::sync::hint::spin_loop();
             }
         }
         if self.is_busy() {

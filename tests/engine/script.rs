@@ -11,9 +11,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use m0_platform::{
-    Backend, Choice, Chunk, Completion, EndOfReceive, Interest, Kind, ListenerId, Options, SendBuf, Token, Waker,
-};
+use m0_platform::{Backend, Chunk, Completion, EndOfReceive, Interest, Kind, ListenerId, SendBuf, Token, Waker};
 
 use super::peer::Sending;
 pub use super::peer::{End, Flow, Peer};
@@ -54,8 +52,17 @@ pub struct Net(Arc<Mutex<State>>);
 /// The engine's.
 pub struct Script {
     net: Net,
-    lender: Box<dyn Backend>,
+    waker: Waker,
+    kernel: Option<Box<dyn Kernel>>,
     chunk: Option<Vec<u8>>,
+}
+
+/// What waits, where clients are threads. Without one a wait finds nothing and is over.
+pub trait Kernel: Send {
+    /// Waits for the waker, or until [`Net::poll`] finds something.
+    fn wait(&mut self, timeout: Option<Duration>);
+    /// Something may have happened to clients.
+    fn moved(&mut self);
 }
 
 impl Net {
@@ -64,13 +71,28 @@ impl Net {
     }
 
     /// The backend over this network.
+    #[cfg(not(shuttle))]
     pub fn backend(&self) -> Box<dyn Backend> {
-        let (lender, _) = m0_platform::open(Choice::Readiness, &Options::default()).expect("a backend of readiness");
+        self.backend_in(Waker::silent(), None)
+    }
+
+    /// A backend that may wait.
+    pub fn backend_in(&self, waker: Waker, kernel: Option<Box<dyn Kernel>>) -> Box<dyn Backend> {
         Box::new(Script {
             net: self.clone(),
-            lender,
+            waker,
+            kernel,
             chunk: None,
         })
+    }
+
+    /// Sees what has happened, unless it has seen something. Whether there is something to be delivered.
+    pub fn poll(&self) -> bool {
+        let mut state = self.lock();
+        if state.ready.is_empty() {
+            state.gather();
+        }
+        !state.ready.is_empty()
     }
 
     /// A client connects; the number by which the test names it.
@@ -302,7 +324,9 @@ impl Backend for Script {
         state.resumes += 1;
     }
     fn unlisten(&mut self, _listener: ListenerId) {
-        self.net.lock().listening = false;
+        let mut state = self.net.lock();
+        state.listening = false;
+        state.activity += 1;
     }
     fn receive(&mut self, token: Token) {
         let mut state = self.net.lock();
@@ -350,6 +374,7 @@ impl Backend for Script {
         let peer = state.find(token).expect("shuts down what is open");
         assert!(peer.sending.is_none() && !peer.fin, "FIN once, after the last send");
         peer.fin = true;
+        state.activity += 1;
     }
     fn close(&mut self, token: Token) {
         let mut state = self.net.lock();
@@ -373,9 +398,16 @@ impl Backend for Script {
         Ok(())
     }
     fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
-        let mut state = self.net.lock();
-        state.waited = timeout;
-        state.gather();
+        self.net.lock().waited = timeout;
+        let Some(kernel) = &mut self.kernel else {
+            self.net.lock().gather();
+            return Ok(());
+        };
+        let found = self.net.poll();
+        kernel.moved();
+        kernel.wait(if found { Some(Duration::ZERO) } else { timeout });
+        self.net.poll();
+        kernel.moved();
         Ok(())
     }
     fn is_ready(&self) -> bool {
@@ -400,15 +432,13 @@ impl Backend for Script {
         assert!(self.chunk.take().is_some(), "a chunk is given back once");
     }
     fn waker(&self) -> Waker {
-        self.lender.waker()
+        self.waker.clone()
     }
     fn poll_fd(&mut self) -> io::Result<RawFd> {
-        self.lender.poll_fd()
+        Err(io::ErrorKind::Unsupported.into())
     }
     fn open_connections(&self) -> usize {
         self.net.open()
     }
-    fn shutdown(&mut self) {
-        self.lender.shutdown();
-    }
+    fn shutdown(&mut self) {}
 }

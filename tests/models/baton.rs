@@ -1,0 +1,150 @@
+//! The inverted model of WSGI: no loop thread, but handler threads that pass the loop among them, and a sentinel.
+
+use std::time::Duration;
+
+use m0_platform::sync::Arc;
+use m0_platform::thread::spawn;
+use m0serve::handoff::{Crew, Frame, Lane, Outlet, Routes, Stop, crew};
+use m0serve::model::baton::{After, Baton};
+use m0serve::model::pump::LoopThread;
+use shuttle::rand::{Rng, thread_rng};
+
+use super::check;
+use super::client::{Ask, Client};
+use super::network::Network;
+use super::pump::{Host, Meeting, THREADS, client, engine, start_clients, view};
+
+const MOUNTS: [&str; 2] = ["", "/other"];
+
+/// A handler thread's life, as `Host::work_with_the_baton` has it but for the interpreter: it must stay the same.
+fn work_with_the_baton(crew: &Crew, baton: &Arc<Baton<LoopThread>>, meeting: &Meeting) {
+    let mut seat = crew.sit().expect("a seat for each");
+    let me = u8::try_from(seat.index).expect("two of them");
+    let mut views = 0;
+    baton.join(me);
+    while baton.wait_for_call(me, || seat.ring()) {
+        baton.accept(me, || seat.ring());
+        loop {
+            if baton.is_closed() {
+                return baton.retire(me);
+            }
+            baton.with(me, LoopThread::let_out);
+            let Some(work) = crew.lane.pop() else {
+                turn(crew, baton, me);
+                continue;
+            };
+            views += 1;
+            seat.lend(baton.clone(), views);
+            baton.lend(me, views);
+            view(crew, work, &mut seat, meeting);
+            seat.end_loan();
+            match baton.reclaim(me, views) {
+                After::Kept => {}
+                After::Returning => {
+                    seat.ring();
+                    baton.wait_for_return(me);
+                }
+                After::Lost => {
+                    seat.ring();
+                    break;
+                }
+            }
+        }
+    }
+}
+
+fn turn(crew: &Crew, baton: &Baton<LoopThread>, me: u8) {
+    let turn = |limit, stay: &dyn Fn() -> bool| {
+        let result = baton.with(me, |turn| turn.turn(limit, stay));
+        assert!(
+            result.expect("a scripted wait does not fail"),
+            "the loop ends after its threads"
+        );
+    };
+    turn(Some(Duration::ZERO), &|| false);
+    if crew.lane.is_empty() {
+        turn(None, &|| baton.is_closed() || !crew.lane.is_empty());
+    }
+}
+
+/// Runs a server until its clients have left, or until it is told to drain before that.
+fn serve(clients: &[Client], hurried: bool) {
+    let network = Network::new();
+    let (engine, clock) = engine(&network, &MOUNTS);
+    let stats = engine.published();
+    let spin = thread_rng().r#gen();
+    let (host, at_loop, signal) = Host::new(&network);
+    let lane = Lane::new(MOUNTS.len(), THREADS, clock.clone(), spin);
+    let (crew, side) = crew(THREADS, lane, network.waker.clone(), clock);
+    let run = LoopThread::new(engine, at_loop, Routes::new(side.inline(), vec![true, true]), spin);
+    let baton = Arc::new(Baton::new(run));
+    let watched = baton.clone();
+    let sentinel = spawn("sentinel", move || watched.watch()).expect("a thread");
+    let meeting = Arc::new(Meeting::default());
+    let handlers: Vec<_> = (0..THREADS)
+        .map(|_| {
+            let (crew, baton, meeting) = (crew.clone(), baton.clone(), meeting.clone());
+            spawn("handler", move || work_with_the_baton(&crew, &baton, &meeting)).expect("a thread")
+        })
+        .collect();
+    let host = spawn("host", move || host.run(Stop::Drain)).expect("a thread");
+    let clients = start_clients(&network, clients);
+    if hurried {
+        signal.send();
+    }
+    for client in clients {
+        client.join().expect("what clients compare");
+    }
+    signal.send();
+    let mut link = host.join().expect("what the host asserts");
+    crew.lane.close();
+    baton.close();
+    crew.ring();
+    for handler in handlers {
+        handler.join().expect("no panic");
+    }
+    link.push(Frame::Stop(Stop::Now));
+    link.flush().expect("rings do not fail");
+    sentinel.join().expect("no panic").expect("no error");
+    assert_eq!(stats.load().connections, 0, "what is made is freed (R9)");
+}
+
+/// Views that end, and views that wait for their bodies where the server sees it.
+#[test]
+fn requests_are_answered_once_and_in_order_whoever_has_the_loop() {
+    let clients = [
+        client(&[Ask::post("/a", 3), Ask::get("/b")], false),
+        client(&[Ask::get("/other/c"), Ask::post("/d", 2)], true),
+    ];
+    check(move || serve(&clients, false));
+}
+
+/// The credit that a view waits for comes by a loop that it has given up.
+#[test]
+fn large_responses_arrive_whole_whoever_has_the_loop() {
+    let clients = [
+        client(&[Ask::get("/large"), Ask::get("/a")], true),
+        client(&[Ask::get("/b")], false),
+    ];
+    check(move || serve(&clients, false));
+}
+
+/// A view that waits for another's where the server does not see it: the sentinel takes the loop from it.
+#[test]
+fn a_view_that_keeps_the_loop_loses_it() {
+    let clients = [
+        client(&[Ask::get("/meet")], false),
+        client(&[Ask::get("/a"), Ask::get("/meet")], false),
+    ];
+    check(move || serve(&clients, false));
+}
+
+#[test]
+fn a_drain_ends_whoever_has_the_loop() {
+    let mut clients = [
+        client(&[Ask::get("/a"), Ask::post("/b", 3)], false),
+        client(&[Ask::post("/other/c", 2), Ask::get("/d")], true),
+    ];
+    clients.iter_mut().for_each(|client| client.hurried = true);
+    check(move || serve(&clients, true));
+}
