@@ -45,6 +45,8 @@ const DISCARD_TIME: Duration = Duration::from_secs(5);
 const BACKLOG: usize = 4096;
 /// Accepting that failed for want of descriptors is tried again after this, or when a connection closes.
 const ACCEPT_RETRY: Duration = Duration::from_secs(1);
+/// How often the wall clock is read.
+const UNIX_EVERY: Duration = Duration::from_millis(20);
 /// A pass that comes so long after the one before may find time-outs that are over while their bytes wait in the socket.
 const AWAY: Duration = Duration::from_millis(200);
 /// For so long, and so many passes, deadlines are put off for that reason at most. Afterwards they are looked at before
@@ -68,6 +70,8 @@ pub struct Engine {
     stopped_said: bool,
     /// The last pass.
     passed: Instant,
+    /// When the wall clock is read again.
+    unix_until: Instant,
     /// Deadlines are put off, since then and for so many passes.
     behind: Option<(Instant, u32)>,
     due: Vec<(Token, u64)>,
@@ -82,6 +86,7 @@ impl Engine {
         Engine {
             backend,
             passed: core.now,
+            unix_until: core.now,
             core,
             listeners: Vec::new(),
             accept_again: None,
@@ -147,9 +152,14 @@ impl Engine {
         self.published.clone()
     }
 
-    /// Reads the clock, for what is done until the next pass: once for a batch of frames, not for each.
+    /// Reads the clock, for what is done until the next pass: once for a batch of frames, not for each. The wall clock, of
+    /// which only seconds are told, is read seldom.
     pub fn look_at_clock(&mut self) {
         self.core.now = self.core.clock.now();
+        if self.core.now < self.unix_until {
+            return;
+        }
+        self.unix_until = self.core.now.plus(UNIX_EVERY);
         let unix = self.core.clock.unix_seconds();
         if std::mem::replace(&mut self.core.unix, unix) != unix {
             self.core.log.tick(false); // says what its rate held back

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use m0_platform::{Instant, Token};
 
-/// Length of a tick.
-const TICK: Duration = Duration::from_millis(250);
+/// Length of a tick, in nanoseconds.
+const TICK_NANOS: u64 = 250_000_000;
 /// Ticks until the wheel comes round: what is due later is filed at the far end and looked at again then.
 const SLOTS: usize = 256;
 
@@ -39,9 +39,8 @@ impl Wheel {
 
     /// The tick at or after `after` from `now`.
     pub fn tick_after(&self, now: Instant, after: Duration) -> u64 {
-        let elapsed = now.since(self.start) + after;
-        let ticks = elapsed.as_nanos().div_ceil(TICK.as_nanos());
-        u64::try_from(ticks).unwrap_or(NEVER - 1)
+        let due = now.plus(after);
+        (due.nanos() - self.start.nanos()).div_ceil(TICK_NANOS)
     }
 
     /// The tick at one of so many equal parts of the way from now to `due`, at least a tick from now.
@@ -60,7 +59,7 @@ impl Wheel {
 
     /// Takes out what has come up by `now` into `due`, with the tick that it was filed in.
     pub fn expire(&mut self, now: Instant, due: &mut Vec<(Token, u64)>) {
-        let target = u64::try_from(now.since(self.start).as_nanos() / TICK.as_nanos()).unwrap_or(self.current);
+        let target = now.nanos().saturating_sub(self.start.nanos()) / TICK_NANOS;
         if self.filed == 0 {
             self.current = self.current.max(target);
             return;
@@ -83,9 +82,7 @@ impl Wheel {
             .map(|ahead| self.current + ahead)
             .find(|tick| !self.slots[slot(*tick)].is_empty())
             .unwrap_or(self.current + 1);
-        let at = self
-            .start
-            .plus(Duration::from_nanos(tick.saturating_mul(TICK.as_nanos() as u64)));
+        let at = self.start.plus(Duration::from_nanos(tick.saturating_mul(TICK_NANOS)));
         Some(at.since(now))
     }
 }

@@ -63,8 +63,10 @@ pub trait Lender: Send + Sync {
 pub struct Seat {
     frames: Producer<Frame>,
     to_loop: Waker,
-    /// The loop that the thread has lent for its view, and the view's number.
-    lent: Option<(Arc<dyn Lender>, u64)>,
+    /// The loop that the thread runs between its views, where it does.
+    lender: Option<Arc<dyn Lender>>,
+    /// The number of the view that the thread has lent it for.
+    lent: Option<u64>,
     forked: Arc<AtomicBool>,
     ended: Arc<AtomicBool>,
     /// Which thread.
@@ -124,6 +126,7 @@ pub fn crew(threads: usize, lane: Lane, to_loop: Waker, clock: Clock) -> (Arc<Cr
         seats.push(Seat {
             frames: producer,
             to_loop: to_loop.clone(),
+            lender: None,
             lent: None,
             forked: forked.clone(),
             ended: ended.clone(),
@@ -284,10 +287,10 @@ impl Seat {
 
     /// What was said is heard now.
     pub fn flush(&self) {
-        let heard = self
-            .lent
-            .as_ref()
-            .is_some_and(|(loop_, n)| loop_.let_out(self.index, *n));
+        let heard = match (&self.lender, self.lent) {
+            (Some(lender), Some(n)) => lender.let_out(self.index, n),
+            _ => false,
+        };
         if !heard {
             self.to_loop.wake();
         }
@@ -296,17 +299,22 @@ impl Seat {
     /// What was said is heard, and the thread is about to wait within its view: it lends the loop no longer, but gives it
     /// up.
     pub fn about_to_wait(&mut self) {
-        match self.lent.take() {
-            Some((loop_, n)) if !loop_.give_up(self.index, n) => {}
+        match (&self.lender, self.lent.take()) {
+            (Some(lender), Some(n)) if !lender.give_up(self.index, n) => {}
             _ => {
                 self.to_loop.wake();
             }
         }
     }
 
+    /// The thread runs this loop between its views.
+    pub fn runs(&mut self, lender: Arc<dyn Lender>) {
+        self.lender = Some(lender);
+    }
+
     /// The thread lends the loop for its `n`th view.
-    pub fn lend(&mut self, loop_: Arc<dyn Lender>, n: u64) {
-        self.lent = Some((loop_, n));
+    pub fn lend(&mut self, n: u64) {
+        self.lent = Some(n);
     }
 
     /// The view is over.
@@ -400,9 +408,13 @@ impl CrewLoop {
 
     /// Applies what the threads have said. Bounded by their rings.
     pub fn take_frames(&mut self, engine: &mut Engine) {
+        let mut looked = false;
         for frames in &mut self.frames {
             for _ in 0..FRAMES {
                 let Some(frame) = frames.pop() else { break };
+                if !std::mem::replace(&mut looked, true) {
+                    engine.look_at_clock();
+                }
                 if let Frame::Released(id) = frame
                     && let Some(slot) = self.boxes.get_mut(id.index as usize)
                     && slot.as_ref().is_some_and(|(of, _)| *of == id)

@@ -85,15 +85,8 @@ impl Routes {
 
     /// Applies what the crew's threads have said. Bounded by their rings.
     pub fn take_frames(&mut self, engine: &mut Engine) {
-        if self.crew.is_none() {
-            return;
-        }
-        if self.has_frames() {
-            engine.look_at_clock();
-            if let Some(crew) = &mut self.crew {
-                crew.take_frames(engine);
-            }
-        }
+        let Some(crew) = &mut self.crew else { return };
+        crew.take_frames(engine);
         self.note_waiting(engine);
     }
 

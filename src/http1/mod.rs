@@ -49,7 +49,7 @@ pub use date::DateCache;
 pub use decode::{Event, Finish, RequestDecoder};
 pub use refusal::Refusal;
 pub use write::{
-    BodyMode, CHUNK_END, CONTINUE, LAST_CHUNK, ResponseContext, reason_phrase, write_chunk_start, write_head,
+    BodyMode, CHUNK_END, CONTINUE, LAST_CHUNK, ResponseContext, is_registered, write_chunk_start, write_head,
     write_refusal,
 };
 

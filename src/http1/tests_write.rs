@@ -2,7 +2,7 @@
 
 use super::tests::{decode, refused};
 use super::{
-    BodyMode, CHUNK_END, CONTINUE, DateCache, LAST_CHUNK, Refusal, ResponseContext, reason_phrase, write_chunk_start,
+    BodyMode, CHUNK_END, CONTINUE, DateCache, LAST_CHUNK, Refusal, ResponseContext, is_registered, write_chunk_start,
     write_head, write_refusal,
 };
 use crate::handoff::head::MAX_RESPONSE_FIELDS;
@@ -274,10 +274,16 @@ fn status_lines() {
     assert_eq!(line(404), "HTTP/1.1 404 Not Found");
     assert_eq!(line(299), "HTTP/1.1 299 ", "the space stays");
     assert_eq!(line(999), "HTTP/1.1 999 ");
-    assert_eq!(
-        (reason_phrase(200), reason_phrase(503), reason_phrase(700)),
-        ("OK", "Service Unavailable", "")
-    );
+    for (status, text, is) in [
+        (200, "200 OK", true),
+        (503, "503 Service Unavailable", true),
+        (200, "200 ok", false),
+        (200, "200", false),
+        (200, "404 Not Found", false),
+        (700, "700 ", false),
+    ] {
+        assert_eq!(is_registered(status, text.as_bytes()), is, "{text}");
+    }
     for status in 200..1000 {
         assert!(line(status).starts_with(&format!("HTTP/1.1 {status} ")), "{status}");
     }

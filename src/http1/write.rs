@@ -168,13 +168,12 @@ fn write_status_line(out: &mut Vec<u8>, status: u16, reason: Option<&[u8]>) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// The phrase that belongs to a status (RFC 9110, section 15, and the registry of status codes); empty when unknown.
+/// Whether `text` is the status with the phrase that belongs to it (RFC 9110, section 15, and the registry of status codes),
+/// such as `200 OK`.
 #[must_use]
-pub fn reason_phrase(status: u16) -> &'static str {
-    // `HTTP/1.1 200 OK` and CRLF.
-    status_line(status)
-        .and_then(|line| std::str::from_utf8(&line[13..line.len() - 2]).ok())
-        .unwrap_or("")
+pub fn is_registered(status: u16, text: &[u8]) -> bool {
+    // `HTTP/1.1 ` before it, and CRLF behind.
+    status_line(status).is_some_and(|line| &line[9..line.len() - 2] == text)
 }
 
 macro_rules! status_lines {

@@ -125,16 +125,16 @@ impl LoopThread {
     fn take_frames(&mut self) {
         if !self.link.frames.is_empty() {
             self.engine.look_at_clock();
-        }
-        for _ in 0..4096 {
-            let Some(frame) = self.link.frames.pop() else { break };
-            self.stopping |= matches!(frame, Frame::Stop(Stop::Now));
-            self.engine.apply(frame);
+            for _ in 0..4096 {
+                let Some(frame) = self.link.frames.pop() else { break };
+                self.stopping |= matches!(frame, Frame::Stop(Stop::Now));
+                self.engine.apply(frame);
+            }
+            if self.link.frames.producer_starved() {
+                self.link.host.wake();
+            }
         }
         self.routes.take_frames(&mut self.engine);
-        if self.link.frames.producer_starved() {
-            self.link.host.wake();
-        }
     }
 
     /// Hands out the engine's jobs; what finds the ring full stays here.

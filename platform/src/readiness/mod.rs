@@ -277,7 +277,9 @@ impl<P: Poller> Readiness<P> {
             conn.queued = true;
             self.again.push_back(token);
         }
-        self.done.extend(completion);
+        if let Some(completion) = completion {
+            self.done.push_back(completion);
+        }
         if let Some(fd) = waits {
             self.poller.await_writable(fd, Self::connection_data(token));
         }

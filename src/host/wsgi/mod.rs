@@ -34,6 +34,10 @@ use crate::log::Logger;
 use crate::model::baton::{After, Baton};
 use crate::model::pump::LoopThread;
 
+/// What is said before a turn ends leaves before the next view once it may be so old. When that is one that does not
+/// return, the sentinel lets it out.
+const FLUSH_AFTER: Duration = Duration::from_micros(200);
+
 /// A WSGI application.
 pub struct App {
     /// The object.
@@ -128,7 +132,10 @@ impl Host {
         let me = u8::try_from(seat.index).expect("fewer threads than that");
         let mut hand_over = HandOver::new(self.clock.clone(), usable_cpus() > 1);
         let (mut views, mut kept) = (0, Kept::new(py));
+        // Responses leave with the turn, since a client that is answered by several system calls in a row is woken once.
+        let mut let_out = None;
         baton.join(me);
+        seat.runs(baton.clone());
         while py.detach(|| baton.wait_for_call(me, || seat.ring())) {
             baton.accept(me, || seat.ring());
             loop {
@@ -136,13 +143,18 @@ impl Host {
                     baton.retire(me);
                     return;
                 }
-                baton.with(me, LoopThread::let_out);
                 let Some(work) = self.crew.lane.pop() else {
                     self.turn(py, baton, me);
+                    let_out = None;
                     continue;
                 };
+                let now = self.clock.now();
+                if now.since(*let_out.get_or_insert(now)) >= FLUSH_AFTER {
+                    baton.with(me, LoopThread::let_out);
+                    let_out = Some(now);
+                }
                 views += 1;
-                seat.lend(baton.clone(), views);
+                seat.lend(views);
                 baton.lend(me, views);
                 seat = self.view(py, work, seat, &mut kept);
                 seat.end_loan();

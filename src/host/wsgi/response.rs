@@ -9,7 +9,7 @@ use pyo3::types::{PyBytes, PyList, PyString, PyTuple};
 
 use super::view::{Shared, lock, over, send};
 use crate::handoff::{BadHead, ResponseHead};
-use crate::http1::reason_phrase;
+use crate::http1::is_registered;
 
 /// `start_response`, and the `write` that it returns.
 #[pyclass(frozen, module = "m0serve._native")]
@@ -68,16 +68,18 @@ fn head_of(status: &Bound<'_, PyAny>, headers: &Bound<'_, PyAny>) -> PyResult<Re
         .cast::<PyString>()
         .map_err(|_| PyTypeError::new_err("the status must be a string such as \"200 OK\""))?;
     let text = status.to_str()?;
-    let (code, reason) = text.split_once(' ').unwrap_or((text, ""));
-    let code: u16 = code
-        .parse()
-        .ok()
-        .filter(|_| code.len() == 3)
-        .ok_or_else(|| PyValueError::new_err(format!("the status must begin with three digits: {text:?}")))?;
+    let code = match text.as_bytes() {
+        [_, _, _] | [_, _, _, b' ', ..] => text.get(..3),
+        _ => None,
+    };
+    let code = code.filter(|code| code.bytes().all(|byte| byte.is_ascii_digit()));
+    let code =
+        code.ok_or_else(|| PyValueError::new_err(format!("the status must begin with three digits: {text:?}")))?;
+    let code = code.bytes().fold(0, |code, digit| 10 * code + u16::from(digit - b'0'));
     let bad = |bad: BadHead| PyValueError::new_err(bad.message());
     let mut head = ResponseHead::new(code).map_err(bad)?;
-    if !reason.is_empty() && reason != reason_phrase(code) {
-        head.set_reason(&bytes_of(reason)?).map_err(bad)?;
+    if text.len() > 4 && !is_registered(code, text.as_bytes()) {
+        head.set_reason(&bytes_of(&text[4..])?).map_err(bad)?;
     }
     let mut push = |pair: &Bound<'_, PyAny>| -> PyResult<()> {
         let (name, value) = pair_of(pair)?;
