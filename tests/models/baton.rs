@@ -22,19 +22,22 @@ fn work_with_the_baton(crew: &Crew, baton: &Arc<Baton<LoopThread>>, meeting: &Me
     let me = u8::try_from(seat.index).expect("two of them");
     let mut views = 0;
     baton.join(me);
+    seat.runs(baton.clone());
     while baton.wait_for_call(me, || seat.ring()) {
         baton.accept(me, || seat.ring());
         loop {
             if baton.is_closed() {
                 return baton.retire(me);
             }
-            baton.with(me, LoopThread::let_out);
             let Some(work) = crew.lane.pop() else {
                 turn(crew, baton, me);
                 continue;
             };
+            if thread_rng().r#gen() {
+                baton.with(me, LoopThread::let_out); // a clock decides that there
+            }
             views += 1;
-            seat.lend(baton.clone(), views);
+            seat.lend(views);
             baton.lend(me, views);
             view(crew, work, &mut seat, meeting);
             seat.end_loan();
