@@ -5,15 +5,13 @@
 
 use std::time::Duration;
 
-use crate::sync::thread;
-
 /// A handle on a thread that may sleep. Clones name the same thread.
 #[derive(Clone, Debug)]
-pub struct Sleeper(thread::Thread);
+pub struct Sleeper(place::Place);
 
 impl PartialEq for Sleeper {
     fn eq(&self, other: &Sleeper) -> bool {
-        self.0.id() == other.0.id()
+        place::is_same(&self.0, &other.0)
     }
 }
 
@@ -21,34 +19,99 @@ impl Sleeper {
     /// The calling thread.
     #[must_use]
     pub fn current() -> Sleeper {
-        Sleeper(thread::current())
+        Sleeper(place::current())
     }
 
     /// Ends its sleep, or its next one. A system call only when it sleeps.
     pub fn wake(&self) {
-        self.0.unpark();
+        place::wake(&self.0);
     }
 
     /// The calling thread sleeps until it is woken.
     pub fn sleep() {
-        thread::park();
+        place::sleep();
     }
 
     /// The calling thread sleeps until it is woken, or for so long.
     #[cfg(not(any(loom, shuttle)))]
     pub fn sleep_for(time: Duration) {
-        thread::park_timeout(time);
+        crate::sync::thread::park_timeout(time);
     }
 
     /// As [`Sleeper::sleep`]: loom has no time.
     #[cfg(loom)]
     pub fn sleep_for(_time: Duration) {
-        thread::park();
+        place::sleep();
     }
 
     /// Others run for a while: shuttle has no time, and would never end a sleep that nobody ends.
     #[cfg(shuttle)]
     pub fn sleep_for(_time: Duration) {
-        thread::yield_now();
+        crate::sync::thread::yield_now();
+    }
+}
+
+#[cfg(not(shuttle))]
+mod place {
+    use crate::sync::thread;
+
+    pub(super) use thread::Thread as Place;
+
+    pub(super) fn is_same(a: &Place, b: &Place) -> bool {
+        a.id() == b.id()
+    }
+
+    pub(super) fn current() -> Place {
+        thread::current()
+    }
+
+    pub(super) fn wake(place: &Place) {
+        place.unpark();
+    }
+
+    pub(super) fn sleep() {
+        thread::park();
+    }
+}
+
+#[cfg(shuttle)]
+mod place {
+    //! A sleep that ends when it is woken and at no other time. Shuttle's own `park` may end for no reason, and then a wake
+    //! that was lost shows only where everything stands still.
+
+    use crate::sync::{Arc, Condvar, Mutex};
+
+    pub(super) type Place = Arc<Bed>;
+
+    #[derive(Debug, Default)]
+    pub(crate) struct Bed {
+        woken: Mutex<bool>,
+        changed: Condvar,
+    }
+
+    shuttle::thread_local! {
+        static OWN: Place = Place::default();
+    }
+
+    pub(super) fn is_same(a: &Place, b: &Place) -> bool {
+        Arc::ptr_eq(a, b)
+    }
+
+    pub(super) fn current() -> Place {
+        OWN.with(Clone::clone)
+    }
+
+    pub(super) fn wake(place: &Place) {
+        *place.woken.lock().unwrap() = true;
+        place.changed.notify_one();
+    }
+
+    pub(super) fn sleep() {
+        let own = current();
+        let mut woken = own.woken.lock().unwrap();
+        while !*woken {
+            woken = own.changed.wait(woken).unwrap();
+        }
+        *woken = false;
     }
 }
