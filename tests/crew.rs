@@ -1,4 +1,5 @@
-//! Handler threads beside the loop, for several applications, with a host at the other end of the rings (R2, R5, R7).
+//! Handler threads beside the loop, for several applications, with a host at the other end of the rings (R2, R5, R7), and
+//! a lock that is shared as the interpreter's is.
 
 // R10 is about what serves; these tests own their sockets and threads.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
@@ -9,8 +10,9 @@ use std::fmt::Write as _;
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -28,6 +30,68 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// Views of one application that run at once.
 const EACH: usize = 2;
 
+/// How long a thread waits for the GIL before it asks for it, and how long a view computes.
+const INTERVAL: Duration = Duration::from_millis(5);
+const COMPUTES: Duration = Duration::from_micros(300);
+
+/// A lock that is shared as CPython shares its own (`ceval_gil.c`): who has waited for an interval asks for it; who has it
+/// lets it go where it hears of that, and goes on once another has had it.
+#[derive(Default)]
+struct Gil {
+    /// Whether it is held, and how often it was taken.
+    state: Mutex<(bool, u64)>,
+    changed: Condvar,
+    wanted: AtomicBool,
+    /// How often a view lost it in its middle.
+    forced: AtomicU64,
+}
+
+impl Gil {
+    fn take(&self) {
+        let mut state = self.state.lock().expect("no panic");
+        while state.0 {
+            let (after, waited) = self.changed.wait_timeout(state, INTERVAL).expect("no panic");
+            state = after;
+            if waited.timed_out() && state.0 {
+                self.wanted.store(true, Ordering::Relaxed);
+            }
+        }
+        *state = (true, state.1 + 1);
+        self.wanted.store(false, Ordering::Relaxed);
+        self.changed.notify_all();
+    }
+
+    fn release(&self) -> u64 {
+        let mut state = self.state.lock().expect("no panic");
+        state.0 = false;
+        self.changed.notify_all();
+        state.1
+    }
+
+    /// Holds it for so long in all.
+    fn compute(&self, time: Duration) {
+        let mut left = time;
+        while let Some(rest) = left.checked_sub(Duration::from_micros(20)) {
+            let start = Instant::now();
+            while start.elapsed() < Duration::from_micros(20) {
+                std::hint::spin_loop();
+            }
+            left = rest;
+            if self.wanted.load(Ordering::Relaxed) {
+                self.forced.fetch_add(1, Ordering::Relaxed);
+                let taken = self.release();
+                let state = self.state.lock().expect("no panic");
+                drop(
+                    self.changed
+                        .wait_while(state, |state| state.1 == taken)
+                        .expect("no panic"),
+                );
+                self.take();
+            }
+        }
+    }
+}
+
 /// Two applications for the crew, at / and /b, and one for the host at the other end, at /host.
 struct Server {
     address: SocketAddr,
@@ -38,8 +102,13 @@ struct Server {
     /// Views that wait say so, and each goes on when it is told to.
     waiting: Receiver<()>,
     go_on: Sender<()>,
+    gil: Arc<Gil>,
     threads: Vec<JoinHandle<()>>,
     run: JoinHandle<std::io::Result<()>>,
+}
+
+fn lane() -> Lane {
+    Lane::new(3, EACH, Clock::new(), false)
 }
 
 fn open(kind: Kind) -> Box<dyn Backend> {
@@ -53,7 +122,7 @@ on_every_backend! {
 }
 
 impl Server {
-    fn start(kind: Kind) -> Server {
+    fn start(kind: Kind, lane: Lane) -> Server {
         let clock = Clock::new();
         let settings = Settings {
             date: false,
@@ -69,16 +138,15 @@ impl Server {
         engine.listen(OwnedFd::from(listener)).expect("a listener");
         let (own, stats) = (open(kind), engine.published());
         let (host, at_loop) = rings(engine.backend().waker(), own.waker());
-        let lane = Lane::new(3, EACH, clock.clone(), false);
         let (crew, side) = crew(2 * EACH, lane, engine.backend().waker(), clock);
         let run = LoopThread::new(engine, at_loop, Routes::new(side, vec![true, true, false]), false);
         let run = m0_platform::thread::spawn("loop", move || run.run()).expect("a thread");
         let (say_waiting, waiting) = channel();
         let (go_on, wait) = channel();
-        let wait = Arc::new(Mutex::new(wait));
+        let (wait, gil) = (Arc::new(Mutex::new(wait)), Arc::new(Gil::default()));
         let threads = (0..2 * EACH).map(|_| {
-            let (crew, say_waiting, wait) = (crew.clone(), say_waiting.clone(), wait.clone());
-            std::thread::spawn(move || work(&crew, &say_waiting, &wait))
+            let (crew, say_waiting, wait, gil) = (crew.clone(), say_waiting.clone(), wait.clone(), gil.clone());
+            std::thread::spawn(move || work(&crew, &say_waiting, &wait, &gil))
         });
         let threads = threads.collect();
         Server {
@@ -89,6 +157,7 @@ impl Server {
             crew,
             waiting,
             go_on,
+            gil,
             threads,
             run,
         }
@@ -144,23 +213,32 @@ fn a_thread_that_speaks_to_a_loop_that_has_ended_is_not_held() {
 }
 
 /// A handler thread's life.
-fn work(crew: &Crew, say_waiting: &Sender<()>, wait: &Mutex<Receiver<()>>) {
+fn work(crew: &Crew, say_waiting: &Sender<()>, wait: &Mutex<Receiver<()>>, gil: &Gil) {
     let mut seat = crew.sit().expect("a seat for each");
+    gil.take();
     loop {
-        match crew.lane.pop() {
-            Some(work) => {
-                let path = String::from_utf8_lossy(work.request.head.get(work.request.head.path)).into_owned();
-                if path.ends_with("/wait") {
-                    say_waiting.send(()).expect("the test runs");
-                    let turn = wait.lock().expect("no panic");
-                    turn.recv_timeout(PATIENCE).expect("told to go on");
-                }
-                respond(&mut seat, &work.request, if path.ends_with("/many") { 3000 } else { 1 });
-                crew.lane.done(work.request.mount);
+        let Some(work) = crew.lane.pop() else {
+            gil.release();
+            if !crew.lane.idle() {
+                return;
             }
-            None if crew.lane.idle() => {}
-            None => return,
+            gil.take();
+            continue;
+        };
+        let path = String::from_utf8_lossy(work.request.head.get(work.request.head.path)).into_owned();
+        crew.begin(seat.index, [b"GET", path.as_bytes()]);
+        if path.ends_with("/wait") {
+            gil.release();
+            say_waiting.send(()).expect("the test runs");
+            let told = wait.lock().expect("no panic").recv_timeout(PATIENCE);
+            told.expect("told to go on");
+            gil.take();
+        } else if path.ends_with("/compute") {
+            gil.compute(COMPUTES);
         }
+        respond(&mut seat, &work.request, if path.ends_with("/many") { 3000 } else { 1 });
+        crew.end(seat.index, work.request.mount);
+        seat.flush();
     }
 }
 
@@ -175,7 +253,6 @@ fn respond(seat: &mut Seat, request: &Request, chunks: usize) {
     }
     seat.push(Frame::End(request.id));
     seat.push(Frame::Released(request.id));
-    seat.flush();
 }
 
 fn body(chunks: usize) -> String {
@@ -195,7 +272,7 @@ fn answer(mut stream: TcpStream) -> String {
 }
 
 fn an_application_whose_views_all_wait_takes_no_thread_from_another(kind: Kind) {
-    let server = Server::start(kind);
+    let server = Server::start(kind, lane());
     let stuck: Vec<TcpStream> = (0..EACH + 2).map(|_| server.ask("/wait")).collect();
     server.are_waiting(EACH);
     for _ in 0..50 {
@@ -218,8 +295,57 @@ fn an_application_whose_views_all_wait_takes_no_thread_from_another(kind: Kind) 
     server.end();
 }
 
+/// Serves clients that compute while a view comes back from a wait. How often a view lost the GIL in its middle.
+fn convoy(lane: Lane) -> u64 {
+    const CLIENTS: usize = 64;
+    const ASKS: usize = 16;
+    let server = Server::start(Kind::Epoll, lane);
+    let waits = ["/wait", "/b/wait", "/b/wait"].map(|path| server.ask(path));
+    server.are_waiting(waits.len());
+    let visit = |mut stream: TcpStream, path: &str| {
+        for number in 1..=ASKS {
+            let mut text = Vec::new();
+            while !text.ends_with(b"\r\n\r\n0\n") {
+                let mut piece = [0; 1024];
+                let len = stream.read(&mut piece).expect("it answers");
+                assert_ne!(len, 0, "it stays open");
+                text.extend_from_slice(&piece[..len]);
+            }
+            if number < ASKS {
+                let next = format!("GET {path} HTTP/1.1\r\nhost: a\r\n\r\n");
+                stream.write_all(next.as_bytes()).expect("it reads");
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        for path in ["/compute", "/b/compute"].repeat(CLIENTS / 2) {
+            let stream = server.ask(path);
+            scope.spawn(move || visit(stream, path));
+        }
+        while server.stats.load().requests < 100 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        for _ in &waits {
+            server.go_on.send(()).expect("it waits");
+        }
+    });
+    for stream in waits {
+        assert_eq!(answer(stream), "0\n");
+    }
+    let forced = server.gil.forced.load(Ordering::Relaxed);
+    server.end();
+    forced
+}
+
+#[test]
+fn threads_whose_views_compute_do_not_take_the_gil_from_each_other() {
+    let (with, without) = (convoy(lane()), convoy(lane().without_barrier()));
+    // Each of these costs the view an interval, and without the barrier they go on as long as there is work.
+    assert!(3 * with < without, "{with} with the barrier, {without} without");
+}
+
 fn a_thread_that_says_more_than_its_ring_holds_loses_nothing(kind: Kind) {
-    let server = Server::start(kind);
+    let server = Server::start(kind, lane());
     let streams: Vec<TcpStream> = (0..4).map(|_| server.ask("/many")).collect();
     for stream in streams {
         assert_eq!(answer(stream), body(3000), "in order (R2)");
@@ -230,7 +356,7 @@ fn a_thread_that_says_more_than_its_ring_holds_loses_nothing(kind: Kind) {
 fn a_host_that_takes_nothing_holds_no_thread_up(kind: Kind) {
     const CLIENTS: u64 = 600;
     m0_platform::thread::raise_open_files().expect("enough descriptors");
-    let mut server = Server::start(kind);
+    let mut server = Server::start(kind, lane());
     let start = Instant::now();
     let mut clients = Vec::new();
     while server.stats.load().requests < CLIENTS {

@@ -314,28 +314,6 @@ def test_quiet_views_share_one_thread(server: Server) -> None:
         until(lambda: len(threads()) == 1, "twenty requests, one after another, on one thread", 20.0)
 
 
-@pytest.mark.behaviour(28)
-def test_mixed_load_loses_nothing(bare: Server) -> None:
-    """Views that wait, compute, stream, fail and read, at once: each connection gets its own answers in order."""
-    targets = ["/hello", "/slow?s=0.01", "/busy?s=0.003", "/busy?s=0.012", "/writes", "/fails?where=call"]
-    expected = [b"hello", b"slept", b"computed", b"computed", b"one two three", b"Internal Server Error\n"]
-    faults: list[str] = []
-
-    def visit(client_number: int) -> None:
-        for turn in range(25):
-            at = (client_number + turn) % len(targets)
-            body = bare.get(targets[at]).body
-            if body != expected[at]:
-                faults.append(f"{targets[at]}: {body!r}")
-
-    visitors = [threading.Thread(target=visit, args=(number,)) for number in range(12)]
-    for visitor in visitors:
-        visitor.start()
-    for visitor in visitors:
-        visitor.join()
-    assert not faults
-
-
 @pytest.mark.behaviour(29)
 def test_a_view_in_flight_at_a_signal_is_answered(start: Start, key: str) -> None:
     server = start("wsgi_app:plain", validated=False)

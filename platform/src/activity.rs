@@ -1,36 +1,43 @@
 //! Whether another thread of this process computes or waits, which decides who else may have the interpreter.
 
+use std::time::Duration;
+
 /// A thread, as another one may look at it.
 #[derive(Debug)]
 pub struct Activity {
+    /// None without a `/proc`.
     #[cfg(target_os = "linux")]
-    stat: std::fs::File,
+    stat: Option<std::fs::File>,
+    #[cfg(target_os = "linux")]
+    clock: libc::clockid_t,
 }
 
+#[cfg(target_os = "linux")]
 impl Activity {
-    /// Of the calling thread; none where the system does not say it (no `/proc`, or not Linux), nor in a model, whose
-    /// threads are not the system's.
+    /// Of the calling thread; none where the system says nothing of it (not Linux), nor in a model, whose threads are not
+    /// the system's.
     #[must_use]
     pub fn current() -> Option<Activity> {
-        #[cfg(any(loom, shuttle))]
-        return None;
-        #[cfg(all(target_os = "linux", not(any(loom, shuttle))))]
-        return std::fs::File::open("/proc/thread-self/stat")
-            .ok()
-            .map(|stat| Activity { stat });
-        #[cfg(all(not(target_os = "linux"), not(any(loom, shuttle))))]
-        None
+        if cfg!(any(loom, shuttle)) {
+            return None;
+        }
+        let mut clock = 0;
+        // SAFETY: `pthread_self` is a live thread, and `clock` is valid for the call to fill.
+        if unsafe { libc::pthread_getcpuclockid(libc::pthread_self(), &raw mut clock) } != 0 {
+            return None;
+        }
+        let stat = std::fs::File::open("/proc/thread-self/stat").ok();
+        Some(Activity { stat, clock })
     }
 
     /// Whether it runs or wants to, also while others have its CPU (state R, `proc_pid_stat(5)`). A thread that waits,
-    /// for a lock too, does not. A system call.
+    /// for a lock too, does not. A system call of some microseconds.
     #[must_use]
-    #[cfg(target_os = "linux")]
     pub fn is_running(&self) -> bool {
         use std::os::unix::fs::FileExt;
         // `NUMBER (NAME) STATE`: ten digits, sixteen bytes of name at most.
         let mut text = [0; 64];
-        let Ok(len) = self.stat.read_at(&mut text, 0) else {
+        let Some(Ok(len)) = self.stat.as_ref().map(|stat| stat.read_at(&mut text, 0)) else {
             return false; // it has ended
         };
         let text = &text[..len];
@@ -38,11 +45,41 @@ impl Activity {
         after_name.and_then(|at| text.get(at + 2)) == Some(&b'R')
     }
 
+    /// How long it has run so far. It stands still while the thread waits, for a CPU too. A system call of a tenth of a
+    /// microsecond.
+    #[must_use]
+    pub fn cpu_time(&self) -> Option<Duration> {
+        let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        // SAFETY: `time` is valid for the call to fill; the clock of a thread that has ended gives EINVAL
+        // (clock_gettime(2)), and names no other one before its number is used again, which only makes a figure wrong.
+        if unsafe { libc::clock_gettime(self.clock, &raw mut time) } != 0 {
+            return None;
+        }
+        Some(Duration::new(
+            u64::try_from(time.tv_sec).ok()?,
+            u32::try_from(time.tv_nsec).ok()?,
+        ))
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+impl Activity {
     /// As above.
     #[must_use]
-    #[cfg(not(target_os = "linux"))]
+    pub fn current() -> Option<Activity> {
+        None
+    }
+
+    /// As above.
+    #[must_use]
     pub fn is_running(&self) -> bool {
         false
+    }
+
+    /// As above.
+    #[must_use]
+    pub fn cpu_time(&self) -> Option<Duration> {
+        None
     }
 }
 
@@ -50,6 +87,7 @@ impl Activity {
 mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::sync::{Arc, mpsc};
+    use std::time::Duration;
 
     use super::Activity;
     use crate::Sleeper;
@@ -68,10 +106,20 @@ mod tests {
         });
         let (activity, sleeper) = receiver.recv().unwrap();
         assert!((0..100).all(|_| activity.is_running()));
+        let before = activity.cpu_time().unwrap();
+        while activity.cpu_time().unwrap() < before + Duration::from_millis(1) {
+            std::thread::yield_now();
+        }
         computing.store(false, Ordering::Relaxed);
         while activity.is_running() {
             std::thread::yield_now();
         }
+        let stands_still = || {
+            let before = activity.cpu_time();
+            std::thread::sleep(Duration::from_millis(2));
+            activity.cpu_time() == before
+        };
+        while !stands_still() {}
         sleeper.wake();
         thread.join().unwrap();
         assert!(!activity.is_running(), "it is gone");

@@ -4,17 +4,17 @@
 //! An exchange stays on the thread that popped its request, so its frames travel in one FIFO (R2). The loop forgets a
 //! mailbox when the exchange's `Released` comes by (R4).
 
-use std::sync::OnceLock;
 use std::time::Duration;
 
-use m0_platform::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use m0_platform::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use m0_platform::sync::{Arc, Mutex};
-use m0_platform::{Activity, Clock, Instant, Waker};
+use m0_platform::{Clock, Instant, Waker};
 
-use super::lane::{LONG, Lane, Look, Work};
+use super::lane::{Lane, Look, Work};
 use super::link::Outlet;
 use super::mailbox::Mailbox;
 use super::message::{ExchangeId, Frame, Job};
+use super::posts::{Post, Seen};
 use super::ring::{Consumer, Producer, ring};
 use crate::engine::Engine;
 
@@ -38,17 +38,6 @@ pub struct Crew {
     forked: Arc<AtomicBool>,
     /// The loop takes nothing any more.
     ended: Arc<AtomicBool>,
-}
-
-/// What others may see of one thread.
-#[derive(Default)]
-struct Post {
-    /// Method and path of what it is at, or was last, for the log of a drain.
-    at: Mutex<Vec<u8>>,
-    /// Counts views in steps of four, so that one can be told from the next, with [`BUSY`] and [`SLOW`].
-    view: AtomicU32,
-    /// Whether it computes or waits, where the system says that.
-    activity: OnceLock<Activity>,
 }
 
 /// A loop that a thread lends while it is in a view.
@@ -87,31 +76,12 @@ pub struct CrewLoop {
     clock: Clock,
 }
 
-/// Set in [`Post::view`] while the thread is within a view.
-const BUSY: u32 = 1;
-/// Set as well when the view was found to wait, or to compute for long: the thread does not count as awake then.
-const SLOW: u32 = 2;
-
-/// What has been seen of one thread.
-#[derive(Clone, Copy, Debug, Default)]
-struct Seen {
-    /// Its view.
-    view: u32,
-    /// Since when it has been found in it, in nanoseconds.
-    since: u64,
-    /// It was found to compute in it.
-    computed: bool,
-    /// It computes now.
-    computes: bool,
-}
-
 /// What is known of the view whose thread may keep the right to start views.
 #[derive(Clone, Copy, Debug)]
 struct Right {
     thread: u8,
     n: u64,
-    /// Since when it is looked at, and when it was last.
-    since: Instant,
+    /// When it was last looked at.
     looked: Instant,
 }
 
@@ -164,10 +134,9 @@ impl Crew {
             .lock()
             .expect("nothing panics while it holds the seats")
             .pop()?;
-        if let Some(activity) = Activity::current() {
-            let _ = self.posts[seat.index].activity.set(activity); // the first, and the only one of this seat
-        }
+        self.posts[seat.index].take();
         self.lane.join();
+        self.ring(); // the loop may have found nobody to wake for what is queued
         Some(seat)
     }
 
@@ -193,36 +162,23 @@ impl Crew {
         self.posts.len()
     }
 
-    /// A thread goes into a view of a request with this method and path.
+    /// A thread goes into a view that it has popped, of a request with this method and path.
     pub fn begin(&self, index: usize, [method, path]: [&[u8]; 2]) {
-        let post = &self.posts[index];
         self.at_work.fetch_add(1, Ordering::Relaxed);
-        {
-            let mut at = post.at.lock().expect("nothing panics while it notes");
-            at.clear();
-            for part in [method, b" ", path] {
-                at.extend_from_slice(part);
-            }
-        }
-        post.begin();
+        self.posts[index].begin([method, b" ", path]);
     }
 
-    /// It comes back.
-    pub fn end(&self, index: usize) {
+    /// The view, of this application, is over.
+    pub fn end(&self, index: usize, application: u16) {
         self.at_work.fetch_sub(1, Ordering::Relaxed);
-        if self.posts[index].end() {
-            self.lane.join();
-        }
+        let slow = self.posts[index].end();
+        self.lane.done(application, slow);
     }
 
     /// What the threads are at.
     #[must_use]
     pub fn at_work(&self) -> Vec<String> {
-        let text = |post: &Post| {
-            let at = post.at.lock().expect("nothing panics while it notes");
-            String::from_utf8_lossy(&at).into_owned()
-        };
-        self.posts.iter().filter(|post| post.is_busy()).map(text).collect()
+        self.posts.iter().filter_map(Post::at).collect()
     }
 }
 
@@ -233,28 +189,27 @@ impl Crew {
         self.at_work.load(Ordering::Relaxed) > 0
     }
 
+    /// Whether another thread than that one seems to have come back from a wait within its view since this was last asked,
+    /// and so to want the GIL. A few system calls.
+    #[must_use]
+    pub fn has_returned(&self, index: usize) -> bool {
+        let mut returned = false;
+        for (at, post) in self.posts.iter().enumerate() {
+            returned |= at != index && post.has_returned();
+        }
+        returned
+    }
+
+    /// Whether a view has been found that computes beside others, or for long.
+    #[must_use]
+    pub fn has_computing(&self) -> bool {
+        self.posts.iter().any(Post::computes)
+    }
+
     /// Whether a thread may want the GIL: it is within a view, or there is something to be begun.
     #[must_use]
     pub fn is_busy(&self) -> bool {
         self.has_others_at_work() || !self.lane.is_empty()
-    }
-}
-
-impl Post {
-    /// The thread goes into its next view.
-    fn begin(&self) {
-        let before = self.view.load(Ordering::Relaxed);
-        self.view.store((before | 3).wrapping_add(1) | BUSY, Ordering::Relaxed);
-    }
-
-    /// Whether it is within a view.
-    fn is_busy(&self) -> bool {
-        self.view.load(Ordering::Relaxed) & BUSY != 0
-    }
-
-    /// It comes back. Whether it had been found slow.
-    fn end(&self) -> bool {
-        self.view.fetch_and(!(BUSY | SLOW), Ordering::Relaxed) & SLOW != 0
     }
 }
 
@@ -328,48 +283,20 @@ impl Seat {
     }
 }
 
-/// Looks at every thread that is within a view: system calls, made where something does not move.
-fn look_at(posts: &[Post], seen: &mut [Seen], now: Instant) {
-    for (post, seen) in posts.iter().zip(seen) {
-        let view = post.view.load(Ordering::Relaxed) & !SLOW;
-        if seen.view != view {
-            *seen = Seen {
-                view,
-                since: now.nanos(),
-                ..Seen::default()
-            };
-        }
-        seen.computes = view & BUSY != 0 && post.activity.get().is_some_and(Activity::is_running);
-        seen.computed |= seen.computes;
-    }
-}
-
-impl Seen {
-    fn is_long(&self, now: Instant) -> bool {
-        now.since(Instant::from_nanos(self.since)) >= LONG
-    }
-}
-
-/// What a lane that does not move asks: whether a thread computes, and not for long. All others that are within views do
-/// not count as awake any more: whoever parks beside them is woken by the next push.
-fn computes_shortly(crew: &Crew, seen: &mut [Seen], now: Instant) -> bool {
-    look_at(&crew.posts, seen, now);
-    let mut found = false;
+/// What a lane that does not move asks: who waits in a view, or computes in it for long or beside others, does not count as
+/// awake until it is back.
+fn find_slow(crew: &Crew, seen: &mut [Seen], now: Instant) {
+    let is_shared = crew.has_computing();
     for (post, seen) in crew.posts.iter().zip(seen) {
-        if seen.view & BUSY == 0 {
+        if !post.counts_as_awake() {
             continue;
         }
-        if seen.computes && !seen.is_long(now) {
-            found = true;
-        } else if post
-            .view
-            .compare_exchange(seen.view, seen.view | SLOW, Ordering::Relaxed, Ordering::Relaxed)
-            .is_ok()
-        {
+        seen.look(post, now);
+        let is_short = seen.computes && !is_shared && !seen.is_long();
+        if !is_short && post.mark_slow(*seen) {
             crew.lane.leave();
         }
     }
-    found
 }
 
 impl CrewLoop {
@@ -453,30 +380,25 @@ impl CrewLoop {
     /// Whether a thread keeps the right to start views within its `n`th: it computes, and has not for so long that others
     /// who wait should share the GIL with it.
     pub fn keeps_right(&mut self, thread: u8, n: u64, now: Instant) -> bool {
-        let since = match &self.right {
-            Some(right) if (right.thread, right.n) == (thread, n) => {
-                if now.since(right.looked) < LOOK_EVERY {
-                    return true;
-                }
-                right.since
-            }
-            _ => now,
-        };
-        self.right = Some(Right {
-            thread,
-            n,
-            since,
-            looked: now,
-        });
-        look_at(&self.crew.posts, &mut self.seen, now);
+        if let Some(right) = &self.right
+            && (right.thread, right.n) == (thread, n)
+            && now.since(right.looked) < LOOK_EVERY
+        {
+            return true;
+        }
+        self.right = Some(Right { thread, n, looked: now });
         let thread = usize::from(thread);
-        let computes = self.seen[thread].computes;
-        if self.crew.lane.is_empty() {
-            return computes;
+        let (post, seen) = (&self.crew.posts[thread], &mut self.seen[thread]);
+        seen.look(post, now);
+        if !seen.computes || self.crew.lane.is_empty() {
+            return seen.computes;
         }
         // With another view that computes the GIL is shared already, and who waits should have a share.
-        let mut others = self.seen.iter().enumerate().filter(|(index, _)| *index != thread);
-        computes && now.since(since) < LONG && !others.any(|(_, seen)| seen.computed)
+        let keeps = !seen.is_long() && !self.crew.has_computing();
+        if !keeps {
+            post.mark_computing(*seen);
+        }
+        keeps
     }
 
     /// Requests that wait for a thread.
@@ -494,10 +416,7 @@ impl CrewLoop {
             clock,
             ..
         } = self;
-        !self.inline
-            && crew
-                .lane
-                .look_for_stall(look, || computes_shortly(crew, seen, clock.now()))
+        !self.inline && crew.lane.look_for_stall(look, || find_slow(crew, seen, clock.now()))
     }
 }
 

@@ -63,8 +63,7 @@ fn loom_crew_counts_a_thread_that_was_found_slow() {
                     match crew.lane.pop() {
                         Some(work) => {
                             crew.begin(seat.index, [b"GET", b"/"]);
-                            crew.end(seat.index);
-                            crew.lane.done(work.request.mount);
+                            crew.end(seat.index, work.request.mount);
                             served.fetch_add(1, Ordering::Relaxed);
                         }
                         None if crew.lane.idle() => {}

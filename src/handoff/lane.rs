@@ -15,12 +15,16 @@
 //! and keep a database connection each.
 //!
 //! How many threads work follows the load:
+//! - a thread whose view is found to wait, or to compute for [`LONG`], does not count as awake until it is back;
 //! - a push wakes nobody while any thread of the lane is awake: it will look at the queue before it parks;
-//! - with all of them parked a push wakes one, the one that parked last (its caches are the warmest);
-//! - a lane that has work and from which nothing was popped for [`STALL`] is stalled: every awake thread is inside a
-//!   view. If they all wait, one more is woken. If one of them computes, more threads on the GIL would only preempt it
-//!   and each other: one more is woken only when each has gone on for [`LONG`]. How old the oldest request is
-//!   says less: a long queue that moves is not stalled.
+//! - with none awake a push wakes one, the one that parked last (its caches are the warmest);
+//! - a lane that has work and from which nothing was popped for [`STALL`] is stalled: whoever is awake is inside a
+//!   view. If that waits, one more is woken. If it computes, more threads on the GIL would only preempt it and each other:
+//!   one more is woken only when it has gone on for [`LONG`], or when another computes as well. How old the oldest request
+//!   is says less: a long queue that moves is not stalled;
+//! - a thread that finds another one awake and within a view parks, whatever is queued (the barrier): two that both pop
+//!   views that compute would take the GIL from each other in the middle of them, a switch interval at a time, for as long
+//!   as there is work.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -34,9 +38,10 @@ use super::message::Request;
 
 /// Nothing was popped for so long although there is something: another thread is woken.
 pub const STALL: Duration = Duration::from_micros(200);
-/// A view that has computed for so long may have given up the GIL (a library that calculates); if it has not, it is
-/// time for the interpreter to share it.
-pub const LONG: Duration = Duration::from_millis(5);
+/// A view that has computed for so long may go on for longer. Another thread begins to ask for the GIL, which the interpreter
+/// gives it five milliseconds later (or at once, where the view calculates without it). When the view ends before that, all
+/// that was lost is a change of threads.
+pub const LONG: Duration = Duration::from_millis(1);
 /// How long the one thread spins that found nothing to do.
 const SPIN: Duration = Duration::from_micros(10);
 
@@ -59,8 +64,12 @@ pub struct Lane {
     waiting: AtomicUsize,
     /// Views of one application that run at once, at most.
     most: usize,
-    /// Threads that do not sleep.
+    /// Threads that look for requests, or are within views that have not been found slow.
     awake: AtomicUsize,
+    /// How many of those are within views.
+    fresh: AtomicUsize,
+    /// How many may be: one where they share a GIL.
+    at_once: AtomicUsize,
     /// Requests popped, ever.
     popped: AtomicU64,
     /// A thread spins.
@@ -78,6 +87,8 @@ struct State {
     next: usize,
     /// Threads that sleep, the last to do so at the end.
     parked: Vec<Sleeper>,
+    /// One that is awake, and sleeps for a moment.
+    lingering: Option<Sleeper>,
     closed: bool,
 }
 
@@ -120,8 +131,15 @@ pub struct Look {
     since: Instant,
 }
 
+/// Changes a count that is written under the lane's lock alone.
+fn add(count: &AtomicUsize, change: isize) {
+    let before = count.load(Ordering::Relaxed);
+    count.store(before.wrapping_add_signed(change), Ordering::Relaxed);
+}
+
 impl Lane {
-    /// A lane without threads, for so many applications, of each of which at most so many views run at once.
+    /// A lane without threads, for so many applications, of each of which at most so many views run at once. One thread at
+    /// a time takes requests.
     #[must_use]
     pub fn new(applications: usize, most: usize, clock: Clock, spin: bool) -> Lane {
         Lane {
@@ -129,12 +147,15 @@ impl Lane {
                 queues: (0..applications).map(|_| Queue::default()).collect(),
                 next: 0,
                 parked: Vec::new(),
+                lingering: None,
                 closed: false,
             }),
             len: AtomicUsize::new(0),
             waiting: AtomicUsize::new(0),
             most,
             awake: AtomicUsize::new(0),
+            fresh: AtomicUsize::new(0),
+            at_once: AtomicUsize::new(1),
             popped: AtomicU64::new(0),
             spinning: AtomicBool::new(false),
             clock,
@@ -142,24 +163,39 @@ impl Lane {
         }
     }
 
+    /// Every thread that is awake takes requests: something else sees to it that they do not get into each other's way.
+    #[must_use]
+    pub fn without_barrier(self) -> Lane {
+        self.at_once.store(usize::MAX, Ordering::Relaxed);
+        self
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().expect("nothing panics while it holds a lane")
     }
 
-    /// A thread joins, awake; or is back from a view that had not seemed to end.
+    /// A thread joins, awake.
     pub fn join(&self) {
-        self.awake.fetch_add(1, Ordering::Relaxed);
+        let _state = self.lock();
+        add(&self.awake, 1);
     }
 
-    /// A thread is found in a view that does not end: it looks for no request for a while.
+    /// A view is found slow: its thread looks for no request for a while.
     pub fn leave(&self) {
-        self.awake.fetch_sub(1, Ordering::Relaxed);
+        let _state = self.lock();
+        add(&self.awake, -1);
+        add(&self.fresh, -1);
     }
 
-    /// How many threads do not sleep: they look for requests or are within a view.
+    /// How many threads look for requests, or are within views that have not been found slow.
     #[must_use]
     pub fn awake(&self) -> usize {
         self.awake.load(Ordering::Relaxed)
+    }
+
+    /// Whether a thread that is in no view should leave what there is to others, which are.
+    fn is_looked_after(&self) -> bool {
+        self.fresh.load(Ordering::Relaxed) >= self.at_once.load(Ordering::Relaxed)
     }
 
     /// Adds a request, and wakes a thread if none is awake.
@@ -168,10 +204,9 @@ impl Lane {
         state.queues[usize::from(work.request.mount)].requests.push_back(work);
         self.len.store(state.ready(self.most), Ordering::Relaxed);
         self.waiting.store(self.waiting() + 1, Ordering::Relaxed);
-        let woken = if self.awake() == 0 {
-            self.wake_last(&mut state)
-        } else {
-            None
+        let woken = match state.lingering.take() {
+            None if self.awake() == 0 => self.wake_last(&mut state),
+            lingering => lingering,
         };
         drop(state);
         woken.iter().for_each(Sleeper::wake);
@@ -190,13 +225,14 @@ impl Lane {
     }
 
     /// A request: of each application the oldest, of several applications one after another. The thread says when its
-    /// view is over ([`Lane::done`]).
+    /// view is over ([`Lane::done`]). None as well for a thread that should leave them to another.
     pub fn pop(&self) -> Option<Work> {
-        if self.is_empty() {
+        if self.is_empty() || self.is_looked_after() {
             return None;
         }
         let mut state = self.lock();
         let work = state.take(self.most)?;
+        add(&self.fresh, 1);
         self.len.store(state.ready(self.most), Ordering::Relaxed);
         self.waiting.store(self.waiting() - 1, Ordering::Relaxed);
         let popped = self.popped.load(Ordering::Relaxed);
@@ -204,14 +240,20 @@ impl Lane {
         Some(work)
     }
 
-    /// A view of this application is over. Its thread looks for the next one itself, so nobody is woken.
-    pub fn done(&self, application: u16) {
+    /// A view of this application is over, which had been found slow or not. Its thread looks for the next one itself, so
+    /// nobody is woken.
+    pub fn done(&self, application: u16, slow: bool) {
         let mut state = self.lock();
         state.queues[usize::from(application)].running -= 1;
+        if slow {
+            add(&self.awake, 1);
+        } else {
+            add(&self.fresh, -1);
+        }
         self.len.store(state.ready(self.most), Ordering::Relaxed);
     }
 
-    /// The calling thread has found nothing: it spins for a moment if no other does, and then sleeps until there is
+    /// The calling thread has found nothing for it: it spins for a moment if no other does, and then sleeps until there is
     /// something, or the lane is closed. Returns whether it is open.
     pub fn idle(&self) -> bool {
         if self.spin && !self.spinning.swap(true, Ordering::Relaxed) {
@@ -222,11 +264,11 @@ impl Lane {
             self.spinning.store(false, Ordering::Relaxed);
         }
         let mut state = self.lock();
-        if state.closed || state.ready(self.most) > 0 {
+        if state.closed || (state.ready(self.most) > 0 && !self.is_looked_after()) {
             return !state.closed;
         }
         let me = Sleeper::current();
-        self.awake.fetch_sub(1, Ordering::Relaxed);
+        add(&self.awake, -1);
         state.parked.push(me.clone());
         while state.parked.contains(&me) {
             drop(state);
@@ -236,10 +278,36 @@ impl Lane {
         !state.closed
     }
 
-    /// Wakes one more thread if the lane is stalled since `look` was taken. Called by the loop, whose wait ends after
-    /// [`STALL`] as long as this returns true. With no thread asleep there is none to wake, and none falls asleep before the
-    /// lane is empty.
-    pub fn look_for_stall(&self, look: &mut Option<Look>, is_computing: impl FnOnce() -> bool) -> bool {
+    /// As [`Lane::idle`], for a thread that keeps the GIL meanwhile, and so for a moment only. It stays awake, and the next
+    /// push wakes it. Returns whether there is something for it.
+    pub fn linger(&self, time: Duration) -> bool {
+        let until = self.clock.now().plus(time);
+        let mut state = self.lock();
+        if state.closed || self.is_looked_after() {
+            return false;
+        }
+        if state.ready(self.most) > 0 {
+            return true;
+        }
+        state.lingering = Some(Sleeper::current());
+        while state.lingering.is_some() {
+            let now = self.clock.now();
+            if now >= until {
+                state.lingering = None;
+                return false;
+            }
+            drop(state);
+            Sleeper::sleep_for(until.since(now));
+            state = self.lock();
+        }
+        true
+    }
+
+    /// Wakes one more thread if the lane is stalled since `look` was taken and none is awake. `find_slow` is called before
+    /// that, and says by [`Lane::leave`] who does not count as awake any more. Called by the loop, whose wait ends after
+    /// [`STALL`] as long as this returns true. With none awake and none asleep there is nobody to wake; the next that is
+    /// back wakes the loop.
+    pub fn look_for_stall(&self, look: &mut Option<Look>, find_slow: impl FnOnce()) -> bool {
         if self.is_empty() {
             *look = None;
             return false;
@@ -247,11 +315,17 @@ impl Lane {
         let (now, popped) = (self.clock.now(), self.popped.load(Ordering::Relaxed));
         match look {
             Some(before) if before.popped == popped => {
-                if now.since(before.since) < STALL || is_computing() {
+                if now.since(before.since) < STALL {
                     return true;
                 }
+                find_slow();
+                let mut state = self.lock();
+                if self.awake() > 0 {
+                    return true; // computes, or is on its way
+                }
                 *look = Some(Look { popped, since: now });
-                let woken = self.wake_last(&mut self.lock());
+                let woken = self.wake_last(&mut state);
+                drop(state);
                 woken.iter().for_each(Sleeper::wake);
                 woken.is_some()
             }
@@ -266,6 +340,7 @@ impl Lane {
     pub fn close(&self) {
         let mut state = self.lock();
         state.closed = true;
+        self.at_once.store(usize::MAX, Ordering::Relaxed);
         let mut woken = Vec::new();
         while let Some(sleeper) = self.wake_last(&mut state) {
             woken.push(sleeper);
@@ -278,7 +353,7 @@ impl Lane {
     /// like everything that a push decides by.
     fn wake_last(&self, state: &mut State) -> Option<Sleeper> {
         let sleeper = state.parked.pop()?;
-        self.awake.fetch_add(1, Ordering::Relaxed);
+        add(&self.awake, 1);
         Some(sleeper)
     }
 }

@@ -189,7 +189,7 @@ fn run_views(lane: &Lane, taken: &AtomicU32) {
         match lane.pop() {
             Some(work) => {
                 taken.fetch_add(1, Ordering::Relaxed);
-                lane.done(work.request.mount);
+                lane.done(work.request.mount, false);
             }
             None if lane.idle() => {}
             None => return,
@@ -209,9 +209,9 @@ fn served(threads: usize, early: u32, late: u32, most: usize) {
         for _ in 0..early {
             lane.push(work(0));
         }
+        (0..threads).for_each(|_| lane.join()); // before the first runs: fewer histories
         let threads: Vec<_> = (0..threads)
             .map(|_| {
-                lane.join();
                 let (lane, taken) = (lane.clone(), taken.clone());
                 thread::spawn(move || run_views(&lane, &taken))
             })
@@ -241,25 +241,33 @@ fn loom_lane_with_a_thread_awake_wakes_nobody_and_loses_nothing() {
 /// A request that found its application at its bound is taken by the thread whose view makes room.
 #[test]
 fn loom_lane_at_the_bound_of_an_application_is_gone_on_with() {
-    served(2, 1, 1, 1);
+    served(2, 2, 0, 1);
 }
 
-/// A thread is in a view that waits for what comes after: the loop finds the lane stalled, and wakes another.
+/// A thread is in a view that waits for what comes after: the loop finds the lane stalled, and wakes another, which had parked
+/// since the first was within a view.
 #[test]
 fn loom_lane_that_stalls_wakes_a_sleeping_thread() {
     loom::model(|| {
         let (clock, hand) = Clock::manual();
         let lane = Arc::new(Lane::new(1, 2, clock, false));
         let taken = Arc::new(AtomicU32::new(0));
-        lane.join(); // it is within a view, and stays there
+        lane.join();
+        lane.push(work(0));
+        let stays = lane.pop(); // its thread is within a view from here on
         lane.join();
         let other = thread::spawn({
             let (lane, taken) = (lane.clone(), taken.clone());
             move || run_views(&lane, &taken)
         });
         lane.push(work(0));
-        let mut look = None;
-        while lane.look_for_stall(&mut look, || false) {
+        let (mut look, mut is_found) = (None, false);
+        let find = |is_found: &mut bool| {
+            if !std::mem::replace(is_found, true) {
+                lane.leave();
+            }
+        };
+        while lane.look_for_stall(&mut look, || find(&mut is_found)) {
             hand.advance(lane::STALL + Duration::from_nanos(1));
             thread::yield_now();
         }
@@ -268,5 +276,6 @@ fn loom_lane_that_stalls_wakes_a_sleeping_thread() {
         }
         lane.close();
         other.join().unwrap();
+        drop(stays);
     });
 }

@@ -7,6 +7,7 @@ pub mod lane;
 pub mod link;
 pub mod mailbox;
 pub mod message;
+mod posts;
 pub mod ring;
 pub mod routes;
 

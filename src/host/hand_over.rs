@@ -48,6 +48,11 @@ impl HandOver {
         now.since(self.last) >= self.every
     }
 
+    /// It was time, and nobody wanted it.
+    pub fn pass(&mut self, now: Instant) {
+        self.last = now;
+    }
+
     /// Leaves the GIL to others for a moment. With one CPU the thread that the release wakes is let in by one offer of the
     /// CPU, which comes back when that thread waits.
     pub fn offer(&mut self, py: Python<'_>) {

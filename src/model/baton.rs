@@ -20,7 +20,8 @@
 //! In TAKEN the right to start views stays with h, which computes: more threads on the GIL would only preempt it. Requests
 //! queue in the loop, h finds them when it is back. In LOOSE it has passed on, and with no thread idle requests queue too:
 //! that is the pump. A thread that is called takes the GIL first, which may last, and then says that it is ready: until
-//! then the sentinel goes on serving.
+//! then the sentinel goes on serving. A thread that comes back from its view first has the GIL already, and claims the
+//! loop; the one that was called is sent back to sleep.
 //!
 //! Every hand-over stores the word with release after the last touch of the loop, and is read with acquire before the
 //! next. LENT → OWNED and LENT → TAKEN are compare-and-swaps on the same word, so one of h and the sentinel has it, never
@@ -265,8 +266,8 @@ impl<T> Baton<T> {
     }
 
     /// The thread that was called can take the loop: waits until it has it, which is as soon as the sentinel hears of it
-    /// (by `ring`).
-    pub fn accept(&self, thread: u8, ring: impl FnOnce()) {
+    /// (by `ring`). Whether it has: another may have claimed it.
+    pub fn accept(&self, thread: u8, ring: impl FnOnce()) -> bool {
         {
             let mut idle = self.idle();
             assert_eq!(
@@ -274,10 +275,35 @@ impl<T> Baton<T> {
                 Some(thread),
                 "only a thread that was called is ready"
             );
-            idle.ready = Some(thread);
+            if !self.make_ready(&mut idle, thread) {
+                return false;
+            }
         }
         ring();
         self.wait_for_return(thread);
+        true
+    }
+
+    /// The thread has lost the loop within its view and is back: it takes it again if no handler thread has it. As above.
+    pub fn claim(&self, thread: u8, ring: impl FnOnce()) -> bool {
+        {
+            let mut idle = self.idle();
+            if self.is_closed() || !self.make_ready(&mut idle, thread) {
+                return false;
+            }
+        }
+        ring();
+        self.wait_for_return(thread);
+        true
+    }
+
+    /// Makes the thread the next to have the loop, unless another is or has it. LOOSE ends under the lock that is held.
+    fn make_ready(&self, idle: &mut Idle, thread: u8) -> bool {
+        let is_free = idle.ready.is_none() && matches!(self.state(), State::Loose | State::Offered);
+        if is_free {
+            idle.ready = Some(thread);
+        }
+        is_free
     }
 
     /// No idle thread waits any longer, and none will.

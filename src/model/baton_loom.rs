@@ -144,9 +144,45 @@ fn loom_idle_thread_is_given_a_loose_loop() {
         });
         baton.join(1);
         assert!(baton.wait_for_call(1, || {}));
-        baton.accept(1, || {});
+        assert!(baton.accept(1, || {}));
         baton.with(1, |turn| turn.turns += 1);
         watching.join().unwrap();
+    });
+}
+
+/// Of a thread that was called and one that claims the loop one gets it, and neither waits for ever.
+#[test]
+fn loom_claimed_loop_is_given_to_one_thread() {
+    loom::model(|| {
+        let baton = baton(true);
+        baton.store(State::Loose);
+        baton.join(0);
+        baton.idle().called = Some(1);
+        let sentinel = baton.clone();
+        let watching = loom::thread::spawn(move || {
+            loop {
+                if let Some(sleeper) = sentinel.give_or_call() {
+                    sleeper.wake();
+                    return;
+                }
+                loom::thread::yield_now();
+            }
+        });
+        let called = baton.clone();
+        let called = loom::thread::spawn(move || {
+            called.join(1);
+            let has = called.accept(1, || {});
+            if has {
+                called.with(1, |turn| turn.turns += 1);
+            }
+            has
+        });
+        let has = baton.claim(0, || {});
+        if has {
+            baton.with(0, |turn| turn.turns += 1);
+        }
+        watching.join().unwrap();
+        assert!(called.join().unwrap() != has, "one of them has it");
     });
 }
 
@@ -256,9 +292,9 @@ fn loom_loop_given_up_goes_to_an_idle_thread() {
         assert!(baton.wait_for_call(1, || {
             waker.wake();
         }));
-        baton.accept(1, || {
+        assert!(baton.accept(1, || {
             waker.wake();
-        });
+        }));
         baton.with(1, |turn| turn.turns += 1);
         assert!(sentinel.has_let_go());
         view.join().unwrap();

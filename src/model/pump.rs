@@ -104,8 +104,8 @@ impl LoopThread {
             self.give_jobs();
             return Ok(false);
         }
-        let stalls = self.routes.look_for_stall();
         let parked = limit != Some(Duration::ZERO) && self.may_park(stay);
+        let stalls = self.routes.look_for_stall(); // after that has looked for jobs, which are the lane's then
         let timeout = match (parked, stalls) {
             (false, _) => Some(Duration::ZERO),
             (true, true) => Some(limit.map_or(STALL, |limit| limit.min(STALL))),

@@ -285,14 +285,16 @@ impl Driver {
     ) -> std::io::Result<()> {
         let until = timeout.map(|timeout| self.clock.now().plus(timeout));
         for _ in 0..LOOK_AT_SIGNALS {
-            let stalls = direct.routes.look_for_stall();
             let left = until.map(|until| until.since(self.clock.now()));
-            let limit = if stalls {
-                Some(left.map_or(STALL, |left| left.min(STALL)))
-            } else {
-                left
-            };
-            self.block(limit, |limit| {
+            let mut stalls = false;
+            self.block(left, |left| {
+                // After the wait has been announced: a thread that takes its seat rings.
+                stalls = direct.routes.look_for_stall();
+                let limit = if stalls {
+                    Some(left.map_or(STALL, |left| left.min(STALL)))
+                } else {
+                    left
+                };
                 let said = direct.routes.has_frames();
                 direct.engine.wait(if said { Some(Duration::ZERO) } else { limit })
             })?;

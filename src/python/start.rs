@@ -56,6 +56,7 @@ impl Service {
             self.config.crew_size(online_cpus(), applications),
         );
         let lane = Lane::new(is_wsgi.len(), each, Clock::new(), usable_cpus() > 1);
+        let lane = if self.has_baton() { lane.without_barrier() } else { lane };
         let mut shared = self.host.get().shared.get()?;
         let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
         let (engine, routes) = match (&mut shared.link, &mut *thread) {

@@ -179,6 +179,29 @@ def busy(environ: Environ, start: Start, query: dict[str, str]) -> Iterable[byte
     return [b"computed"]
 
 
+def steps(environ: Environ, start: Start, query: dict[str, str]) -> Iterable[bytes]:
+    """Does what the steps of `call` say, starts the response, and then what those of `body` say: (s)leeps or (c)omputes
+    for so many milliseconds, (r)eads so many bytes and gives them back, (w)rites a block with the `tag`, e(x)plodes."""
+
+    def run(program: str) -> Iterator[bytes]:
+        for step in program.split():
+            amount = int(step[1:])
+            if step[0] == "s":
+                time.sleep(amount / 1000)
+            elif step[0] == "c":
+                busy(environ, lambda *_: lambda _: None, {"s": str(amount / 1000)})
+            elif step[0] == "r":
+                yield environ["wsgi.input"].read(amount)
+            elif step[0] == "w":
+                yield f"{query['tag']}:{amount} ".encode()
+            else:
+                raise ValueError("expected-by-the-test")
+
+    first = b"".join(run(query.get("call", "")))
+    start("200 OK", TEXT)
+    return Body("steps", (block for blocks in ([first], run(query.get("body", ""))) for block in blocks))
+
+
 def thread(environ: Environ, start: Start, query: dict[str, str]) -> Iterable[bytes]:
     """How many requests this thread has served, and how many threads there were."""
     local.served = getattr(local, "served", 0) + 1
@@ -205,7 +228,7 @@ HANDLERS = {
     f"/{handler.__name__}": handler
     for handler in (
         hello, env, take, echo, stream, endless, status, writes, twice, fails, length, file,
-        slow, waits, busy, thread, opens, noted,
+        slow, waits, busy, steps, thread, opens, noted,
     )
 }  # fmt: skip
 

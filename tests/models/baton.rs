@@ -24,7 +24,9 @@ fn work_with_the_baton(crew: &Crew, baton: &Arc<Baton<LoopThread>>, meeting: &Me
     baton.join(me);
     seat.runs(baton.clone());
     while baton.wait_for_call(me, || seat.ring()) {
-        baton.accept(me, || seat.ring());
+        if !baton.accept(me, || seat.ring()) {
+            continue;
+        }
         loop {
             if baton.is_closed() {
                 return baton.retire(me);
@@ -47,6 +49,7 @@ fn work_with_the_baton(crew: &Crew, baton: &Arc<Baton<LoopThread>>, meeting: &Me
                     seat.ring();
                     baton.wait_for_return(me);
                 }
+                After::Lost if baton.claim(me, || seat.ring()) => {}
                 After::Lost => {
                     seat.ring();
                     break;
@@ -77,7 +80,7 @@ fn serve(clients: &[Client], hurried: bool) {
     let stats = engine.published();
     let spin = thread_rng().r#gen();
     let (host, at_loop, signal) = Host::new(&network);
-    let lane = Lane::new(MOUNTS.len(), THREADS, clock.clone(), spin);
+    let lane = Lane::new(MOUNTS.len(), THREADS, clock.clone(), spin).without_barrier();
     let (crew, side) = crew(THREADS, lane, network.waker.clone(), clock);
     let run = LoopThread::new(engine, at_loop, Routes::new(side.inline(), vec![true, true]), spin);
     let baton = Arc::new(Baton::new(run));

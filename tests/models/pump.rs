@@ -182,8 +182,7 @@ pub fn view(crew: &Crew, work: Work, seat: &mut Seat, meeting: &Meeting) {
         }
     }
     mailbox.close();
-    crew.end(seat.index);
-    crew.lane.done(mount);
+    crew.end(seat.index, mount);
 }
 
 /// A handler thread's life while another thread runs the loop.

@@ -38,6 +38,11 @@ use crate::model::pump::LoopThread;
 /// return, the sentinel lets it out.
 const FLUSH_AFTER: Duration = Duration::from_micros(200);
 
+/// While views compute beside it, a thread that has nothing to do keeps the GIL for so long. Once it lets it go, it gets it
+/// back only after a switch interval of the interpreter (5 ms) for each of them, and the next requests of clients that have
+/// just been answered are nearer than that. The views that compute lose a few hundredths of their time by it.
+const LINGER: Duration = Duration::from_micros(200);
+
 /// A WSGI application.
 pub struct App {
     /// The object.
@@ -119,8 +124,9 @@ impl Host {
                 Some(work) => {
                     seat = self.view(py, work, seat, &mut kept);
                     seat.flush();
-                    self.hand_over(py, &mut hand_over);
+                    self.hand_over(py, &mut hand_over, seat.index);
                 }
+                None if self.lingers() && self.crew.lane.linger(LINGER) => {}
                 None if py.detach(|| self.crew.lane.idle()) => {}
                 None => return,
             }
@@ -137,7 +143,9 @@ impl Host {
         baton.join(me);
         seat.runs(baton.clone());
         while py.detach(|| baton.wait_for_call(me, || seat.ring())) {
-            baton.accept(me, || seat.ring());
+            if !baton.accept(me, || seat.ring()) {
+                continue;
+            }
             loop {
                 if baton.is_closed() {
                     baton.retire(me);
@@ -160,29 +168,36 @@ impl Host {
                 seat.end_loan();
                 match baton.reclaim(me, views) {
                     After::Kept => {}
+                    // Whoever has the loop never waits for the GIL, which this thread keeps: views that compute would have it
+                    // for a switch interval each.
                     After::Returning => {
                         seat.ring();
-                        py.detach(|| baton.wait_for_return(me));
+                        baton.wait_for_return(me);
                     }
+                    After::Lost if baton.claim(me, || seat.ring()) => {}
                     After::Lost => {
                         seat.ring();
                         break;
                     }
                 }
-                self.hand_over(py, &mut hand_over);
+                self.hand_over(py, &mut hand_over, seat.index);
             }
         }
     }
 
-    /// One turn of the loop: at first without waiting, which needs no release of the GIL.
+    /// Whether to keep the GIL for a moment although there is nothing to do.
+    fn lingers(&self) -> bool {
+        self.asyncio.is_none() && self.crew.has_others_at_work() && self.crew.has_computing()
+    }
+
+    /// One turn of the loop: at first without waiting for long, which needs no release of the GIL.
     fn turn(&self, py: Python<'_>, baton: &Baton<LoopThread>, me: u8) {
-        let result = baton.with(me, |turn| turn.turn(Some(Duration::ZERO), &|| false));
+        let limit = if self.lingers() { LINGER } else { Duration::ZERO };
+        // The lane is looked at once more (R5): what another thread said may have let a pipelined request go on.
+        let stay = || baton.is_closed() || !self.crew.lane.is_empty();
+        let result = baton.with(me, |turn| turn.turn(Some(limit), &stay));
         let result = match result {
-            Ok(true) if self.crew.lane.is_empty() => {
-                // The lane is looked at once more (R5): what another thread said may have let a pipelined request go on.
-                let stay = || baton.is_closed() || !self.crew.lane.is_empty();
-                py.detach(|| baton.with(me, |turn| turn.turn(None, &stay)))
-            }
+            Ok(true) if self.crew.lane.is_empty() => py.detach(|| baton.with(me, |turn| turn.turn(None, &stay))),
             result => result,
         };
         if let Err(error) = result {
@@ -190,11 +205,21 @@ impl Host {
         }
     }
 
-    /// A view that has waited elsewhere, or asyncio, may want the GIL back, and this thread would never let it.
-    fn hand_over(&self, py: Python<'_>, hand_over: &mut HandOver) {
+    /// A view that has waited elsewhere, or asyncio, may want the GIL back, and this thread would never let it. One that
+    /// computes does not need it from here: the interpreter's switch interval gives it its turns.
+    fn hand_over(&self, py: Python<'_>, hand_over: &mut HandOver, index: usize) {
         let asyncio_runs = self.asyncio.as_ref().is_some_and(|waker| !waker.is_parked());
-        if (asyncio_runs || self.crew.has_others_at_work()) && hand_over.is_due(self.clock.now()) {
+        if !asyncio_runs && !self.crew.has_others_at_work() {
+            return;
+        }
+        let now = self.clock.now();
+        if !hand_over.is_due(now) {
+            return;
+        }
+        if asyncio_runs || self.crew.has_returned(index) {
             hand_over.offer(py);
+        } else {
+            hand_over.pass(now);
         }
     }
 
@@ -215,8 +240,7 @@ impl Host {
                 self.failed(py, &error, &request);
             }
         }
-        self.crew.end(index);
-        self.crew.lane.done(mount);
+        self.crew.end(index, mount);
         view::release(&view).expect("only the view's own thread takes its seat back")
     }
 
