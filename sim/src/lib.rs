@@ -10,6 +10,7 @@
 pub mod backend;
 pub mod canaries;
 pub mod client;
+pub mod costs;
 pub mod host;
 pub mod kernel;
 pub mod lines;
