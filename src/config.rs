@@ -278,7 +278,8 @@ impl Config {
         }
     }
 
-    /// The model for an application of this interface: what was asked for, or else the interface's default.
+    /// The model for an application of this interface: what was asked for, or else the inverted one (why, also for WSGI:
+    /// docs/notes/which-model-for-wsgi.md), but where only the pump can run on the backend that was asked for.
     ///
     /// # Errors
     /// Exit code 78 where it is not built.
@@ -288,8 +289,8 @@ impl Config {
             .iter()
             .any(|(name, source)| *name == "model" && *source != Source::Default);
         match (interface, self.model) {
-            (Interface::Wsgi, _) if !asked => Ok(Model::Pump),
             (Interface::Wsgi, Model::Inverted) => match self.backend.kind().filter(|kind| !kind.is_readiness()) {
+                Some(_) if !asked => Ok(Model::Pump),
                 Some(kind) => Err(Exit::config(format!(
                     "an inverted WSGI server changes the thread of its loop, which {} does not allow; \
                      leave --backend out, or use --model pump",

@@ -181,6 +181,9 @@ fn why(config: &Config, interface: Interface, process: Interface, backend: Optio
     let chosen = given("model").unwrap_or_else(|| "the default".to_owned());
     let model = match (is_wsgi, process) {
         (false, _) => chosen,
+        (true, Interface::Wsgi) if given("model").is_none() && config.model_for(process) == Ok(Model::Pump) => {
+            "the inverted model changes the thread of its loop, which the given backend does not allow".to_owned()
+        }
         (true, Interface::Wsgi) => format!("{chosen} where every application is WSGI"),
         (true, _) if config.model == Model::Inverted => {
             format!(
@@ -321,8 +324,15 @@ mod tests {
         let (report, code) = json("--interface wsgi --model inverted --backend io_uring", Facts::default());
         assert_eq!((code, &report["exit"]["code"]), (78, &json!(78)));
         let (report, code) = json("--interface wsgi --blocking-threads 3", Facts::default());
-        assert_eq!((code, &report["resolved"]["model"]), (0, &json!("pump")));
+        assert_eq!((code, &report["resolved"]["model"]), (0, &json!("inverted")));
         assert_eq!(report["resolved"]["threads"], json!(3));
+        let (report, _) = json("--interface wsgi --backend io_uring", Facts::default());
+        assert_eq!(report["resolved"]["model"], json!("pump"));
+        let why = report["resolved"]["mounts"][0]["why"]["model"]
+            .as_str()
+            .unwrap()
+            .to_owned();
+        assert!(why.contains("the given backend"), "{why}");
         let facts = Facts {
             refusal: Some(Exit::failure("no such module")),
             ..Facts::default()

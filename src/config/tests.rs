@@ -317,7 +317,9 @@ fn options_from_python_go_the_same_way() {
 #[test]
 fn an_inverted_wsgi_server_takes_a_backend_of_readiness() {
     let model = |line: &str, interface| parse(line, &[]).unwrap().model_for(interface);
-    assert_eq!(model("", Interface::Wsgi), Ok(Model::Pump));
+    assert_eq!(model("", Interface::Wsgi), Ok(Model::Inverted));
+    assert_eq!(model("--backend epoll", Interface::Wsgi), Ok(Model::Inverted));
+    assert_eq!(model("--backend io_uring", Interface::Wsgi), Ok(Model::Pump));
     assert_eq!(model("--model pump", Interface::Wsgi), Ok(Model::Pump));
     assert_eq!(model("", Interface::Asgi), Ok(Model::Inverted));
     assert_eq!(model("--model pump", Interface::Asgi), Ok(Model::Pump));
