@@ -299,7 +299,7 @@ fn an_application_whose_views_all_wait_takes_no_thread_from_another(kind: Kind) 
 fn convoy(lane: Lane) -> u64 {
     const CLIENTS: usize = 64;
     const ASKS: usize = 16;
-    let server = Server::start(Kind::Epoll, lane);
+    let server = Server::start(backends::ANY, lane);
     let waits = ["/wait", "/b/wait", "/b/wait"].map(|path| server.ask(path));
     server.are_waiting(waits.len());
     let visit = |mut stream: TcpStream, path: &str| {
