@@ -29,7 +29,7 @@ use shuttle::scheduler::PctScheduler;
 use shuttle::{Config, MaxSteps, Runner};
 
 /// Schedules of a test, unless `M0_ITERATIONS` says otherwise.
-const ITERATIONS: usize = 2000;
+const ITERATIONS: usize = 3000;
 /// Preemptions that a schedule has, beside those where a thread waits.
 const DEPTH: usize = 5;
 /// More steps than this are a server that does not come to an end.
