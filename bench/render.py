@@ -24,6 +24,7 @@ TITLES = {
     "fastapi-def": "FastAPI, a `def` endpoint in worker threads",
     "wsgi-hello": "Hello world, plain WSGI",
     "wsgi-two-cpus": "Hello world, plain WSGI, the server on both CPUs",
+    "wsgi-waiting": "A WSGI view that waits for 2 ms, sixteen connections",
     "wsgi-isolation": "A fast WSGI view beside four that sleep for two seconds",
     "wsgi-computing": "A fast WSGI view beside four clients of one that computes for ten milliseconds",
     "wsgi-convoy": "A WSGI view that computes for 0.3 ms, sixteen connections",

@@ -44,6 +44,8 @@ FIGURES = [
         for count in (16, 256)
         for text, key, more in (("requests/s", "rate", True), ("p99 µs", "p99", False))
     ),
+    Figure("views that wait 2 ms: requests/s", "wsgi-waiting", "rate", more_is_better=True),
+    Figure("views that wait 2 ms: p99 µs", "wsgi-waiting", "p99"),
     Figure("beside four sleeping views: throughput kept", "wsgi-isolation", "kept", "{:.2f}", more_is_better=True),
     Figure("beside four sleeping views: p99 µs", "wsgi-isolation", "p99"),
     Figure("beside four computing views: requests/s", "wsgi-computing", "rate", more_is_better=True),

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from . import load
-from .arms import CEILING, OTHERS, OTHERS_WSGI, OURS, OURS_WSGI, Arm
+from .arms import CEILING, OTHERS, OTHERS_WSGI, OURS, OURS_WSGI, THREADED_WSGI, Arm
 from .client import BROWSER, get
 from .server import Server, serving
 
@@ -53,6 +53,7 @@ LOADS = {
     "fastapi-json": Load("fastapi_app:app", "/items/7?limit=3", [16]),
     "fastapi-def": Load("fastapi_app:app", "/def/7", [64], watch_threads=True),
     "wsgi-hello": Load("wsgi_app:hello", "/", [16, 256], arms=[*OURS_WSGI, *OTHERS_WSGI]),
+    "wsgi-waiting": Load("wsgi_app:mixed", "/wait?0.002", [16], arms=[*OURS_WSGI, *THREADED_WSGI]),
     "wsgi-two-cpus": Load("wsgi_app:hello", "/", [16, 256], cpus="0,1", arms=[*OURS_WSGI, *OTHERS_WSGI]),
 }
 

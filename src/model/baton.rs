@@ -38,6 +38,11 @@ use m0_platform::sync::{Mutex, MutexGuard};
 
 /// How often the sentinel looks while views run: a view that it sees twice loses the loop.
 pub const TICK: Duration = Duration::from_millis(1);
+/// How often after a view that waited: where views wait for a database, say, the next will as well, and each that starts
+/// only when the one before was found waiting would have to wait for a tick or two.
+const QUICK_TICK: Duration = Duration::from_micros(100);
+/// For so many looks.
+const QUICK_LOOKS: u32 = 64;
 
 /// Who has the loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -349,6 +354,7 @@ impl<T: Loop> Baton<T> {
     pub fn watch(&self) -> std::io::Result<()> {
         *self.sentinel.lock().expect("nothing panics while it holds the handle") = Some(Sleeper::current());
         let mut last = 0;
+        let mut quick = 0;
         loop {
             self.watching.store(true, Ordering::Relaxed);
             let word = self.word.load(Ordering::Acquire);
@@ -358,7 +364,7 @@ impl<T: Loop> Baton<T> {
                 _ => false,
             };
             if taken {
-                let held = self.hold();
+                let held = self.hold(&mut quick);
                 if !matches!(held, Ok(true)) {
                     // SAFETY: `hold` leaves the loop to a handler thread only when it returns true.
                     self.turn.with_mut(|turn| unsafe { (*turn).end() });
@@ -369,7 +375,8 @@ impl<T: Loop> Baton<T> {
                 self.sleep_until_lent(word);
             } else {
                 last = word;
-                Sleeper::sleep_for(TICK);
+                Sleeper::sleep_for(if quick > 0 { QUICK_TICK } else { TICK });
+                quick = quick.saturating_sub(1);
             }
         }
     }
@@ -402,8 +409,10 @@ impl<T: Loop> Baton<T> {
         None
     }
 
-    /// Runs the loop until a handler thread can. Returns false when the loop has ended.
-    fn hold(&self) -> std::io::Result<bool> {
+    /// Runs the loop until a handler thread can. Returns false when the loop has ended. Says in `quick` that a view was found
+    /// to wait.
+    fn hold(&self, quick: &mut u32) -> std::io::Result<bool> {
+        let mut is_first = true;
         loop {
             let limit = match self.state() {
                 State::Back(thread) => {
@@ -423,9 +432,13 @@ impl<T: Loop> Baton<T> {
                     // SAFETY: TAKEN is ours: its thread can change it to BACK or LOOSE, which are ours as well.
                     let computes = self.turn.with_mut(|turn| unsafe { (*turn).computes(thread, n) });
                     if !computes {
+                        if is_first {
+                            *quick = QUICK_LOOKS; // later it may be that it has computed for long
+                        }
                         self.change(State::Taken(thread, n), State::Loose);
                         continue; // or BACK, a moment before
                     }
+                    is_first = false;
                     Some(TICK)
                 }
                 state => unreachable!("{state:?} is not the sentinel's"),

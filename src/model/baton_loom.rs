@@ -49,7 +49,7 @@ fn one_view(computes: bool) {
         baton.join(0);
         let watching = loom::thread::spawn(move || {
             let taken = sentinel.change(State::Lent(0, 1), State::Taken(0, 1));
-            let goes_on = !taken || sentinel.hold().expect("a counted loop does not fail");
+            let goes_on = !taken || sentinel.hold(&mut 0).expect("a counted loop does not fail");
             done.store(true, Ordering::Release);
             goes_on
         });
@@ -240,7 +240,7 @@ impl Sentinel {
         let done = over.clone();
         let thread = loom::thread::spawn(move || {
             let has_it = take.is_none_or(|(from, to)| baton.change(from, to));
-            let goes_on = !has_it || baton.hold().expect("a parking loop does not fail");
+            let goes_on = !has_it || baton.hold(&mut 0).expect("a parking loop does not fail");
             done.store(true, Ordering::Release);
             goes_on
         });

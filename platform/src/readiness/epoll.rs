@@ -67,6 +67,29 @@ impl Set {
         usize::try_from(count).map_err(|_| io::Error::last_os_error())
     }
 
+    /// As [`Set::wait`], to the nanosecond (`epoll_pwait2`, Linux 5.11).
+    fn wait_for(&self, time: Duration, found: &mut [libc::epoll_event]) -> io::Result<usize> {
+        let time = libc::timespec {
+            tv_sec: libc::time_t::try_from(time.as_secs()).unwrap_or(libc::time_t::MAX),
+            tv_nsec: libc::c_long::from(time.subsec_nanos().cast_signed()),
+        };
+        let no_mask = std::ptr::null::<libc::sigset_t>();
+        // SAFETY: `found` has room for as many events as it is said to have, `time` is read during the call, and without a
+        // mask its size is not looked at. The call keeps none of them.
+        let count = unsafe {
+            libc::syscall(
+                libc::SYS_epoll_pwait2,
+                self.fd(),
+                found.as_mut_ptr(),
+                libc::c_int::try_from(found.len()).expect("some hundred"),
+                &raw const time,
+                no_mask,
+                0_usize,
+            )
+        };
+        usize::try_from(count).map_err(|_| io::Error::last_os_error())
+    }
+
     pub(crate) fn fd(&self) -> RawFd {
         self.0.as_raw_fd()
     }
@@ -77,6 +100,8 @@ pub(crate) struct Epoll {
     /// `None` once closed.
     set: Option<Set>,
     found: Vec<libc::epoll_event>,
+    /// `epoll_pwait2` is there and allowed, as far as is known.
+    fine: bool,
 }
 
 impl Epoll {
@@ -100,6 +125,7 @@ impl Poller for Epoll {
         Ok(Epoll {
             set: Some(Set::new()?),
             found: vec![libc::epoll_event { events: 0, u64: 0 }; MAX_EVENTS],
+            fine: true,
         })
     }
 
@@ -130,7 +156,7 @@ impl Poller for Epoll {
     }
 
     fn wait(&mut self, timeout: Option<Duration>, events: &mut Vec<Event>) -> io::Result<()> {
-        // Rounded up to milliseconds: a wait that ends before its time would only be repeated.
+        // Rounded up to milliseconds, or else taken as it is: a wait that ends before its time would only be repeated.
         let millis = timeout.map_or(-1, |time| {
             libc::c_int::try_from(time.as_nanos().div_ceil(1_000_000)).unwrap_or(libc::c_int::MAX)
         });
@@ -138,7 +164,18 @@ impl Poller for Epoll {
             .set
             .as_ref()
             .ok_or_else(|| io::Error::from_raw_os_error(libc::EBADF))?;
-        let count = match set.wait(millis, &mut self.found) {
+        let mut result = match timeout {
+            Some(time) if self.fine && time.subsec_nanos() % 1_000_000 != 0 => set.wait_for(time, &mut self.found),
+            _ => set.wait(millis, &mut self.found),
+        };
+        // An older kernel, or a filter of system calls that does not know this one.
+        if let Err(error) = &result
+            && matches!(error.raw_os_error(), Some(libc::ENOSYS | libc::EPERM))
+        {
+            self.fine = false;
+            result = set.wait(millis, &mut self.found);
+        }
+        let count = match result {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => 0,
             result => result?,
         };
@@ -162,5 +199,32 @@ impl Poller for Epoll {
 
     fn close(&mut self) {
         self.set = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use super::{Epoll, Poller};
+
+    /// Rounded up to a millisecond, a look for a stalled lane came five times too late.
+    #[test]
+    fn a_wait_of_microseconds_is_not_rounded_to_milliseconds() {
+        const TIME: Duration = Duration::from_micros(200);
+        let mut epoll = Epoll::new().unwrap();
+        let mut events = Vec::new();
+        let waits = (0..50).map(|_| {
+            let start = Instant::now();
+            epoll.wait(Some(TIME), &mut events).unwrap();
+            start.elapsed()
+        });
+        let shortest = waits.min().unwrap();
+        assert!(shortest >= TIME);
+        if epoll.fine {
+            assert!(shortest < Duration::from_millis(1), "{shortest:?}");
+        } else {
+            eprintln!("SKIPPED: this kernel has no epoll_pwait2");
+        }
     }
 }
