@@ -14,8 +14,8 @@
 //! | BACK(h)    | the sentinel           | the sentinel gives it back → OWNED(h, 0)                                      |
 //! | LOOSE      | the sentinel           | the sentinel gives it to an idle u that is ready → OWNED(u, 0)                |
 //!
-//! `n` counts views, so that the sentinel, which looks once a [`TICK`], knows a view that it has seen before from the
-//! next one of the same thread: no clock is read for a view.
+//! `n` counts views, so that the sentinel, which looks once a [`TICK`], and for a while after a view that waited once a
+//! [`QUICK_TICK`], knows a view that it has seen before from the next one of the same thread: no clock is read for a view.
 //!
 //! In TAKEN the right to start views stays with h, which computes: more threads on the GIL would only preempt it. Requests
 //! queue in the loop, h finds them when it is back. In LOOSE it has passed on, and with no thread idle requests queue too:
