@@ -27,6 +27,8 @@ from probe.flow import BLOCK, Numbers, block
 
 MIB = 1024 * 1024
 GIB = 1024 * MIB
+#: Beside the gibibyte in one framing, what shows that another one is as flat.
+PART = GIB // 16
 #: What resident memory may rise by while a body of any size passes: windows, buffers, an allocator's way with them.
 FEW = 6 * MIB
 PER_PIECE = MIB // BLOCK
@@ -48,7 +50,7 @@ def server(servers: Servers) -> Server:
 def holes(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
     """Files that are nothing but a hole, by their size."""
     made = {}
-    for total in (GIB // 4, GIB):
+    for total in (PART, GIB):
         made[total] = tmp_path_factory.mktemp("holes") / str(total)
         with made[total].open("wb") as hole:
             os.truncate(hole.fileno(), total)
@@ -167,7 +169,7 @@ def download(server: Server, total: int, each: int, declared: bool, key: str = "
         assert client.get("/hello").status == 200
 
 
-@pytest.mark.parametrize(("framing", "total"), [("length", GIB), ("chunked", GIB // 4)])
+@pytest.mark.parametrize(("framing", "total"), [("length", GIB), ("chunked", PART)])
 @pytest.mark.behaviour(9)
 def test_an_upload_to_an_application_that_reads_slowly(server: Server, key: str, framing: str, total: int) -> None:
     with flat(server):
@@ -176,7 +178,7 @@ def test_an_upload_to_an_application_that_reads_slowly(server: Server, key: str,
 
 @pytest.mark.parametrize(
     ("framing", "each", "total"),
-    [("chunked", 1, GIB), ("length", 1, GIB // 4), ("length", 16, GIB // 4), ("chunked", 256, GIB // 4)],
+    [("chunked", 1, GIB), ("length", 1, PART), ("length", 16, PART), ("chunked", 256, PART)],
 )
 @pytest.mark.behaviour(9, 24)
 def test_a_download_by_a_client_that_reads_slowly(
@@ -194,7 +196,7 @@ def test_a_download_by_a_client_that_reads_slowly(
 @pytest.mark.parametrize("declared", [True, False])
 @pytest.mark.behaviour(9, 21)
 def test_a_file_to_a_client_that_reads_slowly(server: Server, key: str, holes: dict[int, Path], declared: bool) -> None:
-    total = GIB if declared else GIB // 4
+    total = GIB if declared else PART
     with flat(server), server.connect(timeout=30) as client:
         client.send(request(f"/path-send?key={key}&path={holes[total]}" + f"&size={total}" * declared))
         server.note(key, "sent")
