@@ -82,11 +82,11 @@ rust_lane() {
         stage rust cargo test --workspace --no-default-features --features m0serve/emulated-kqueue
     fi
     if wants sim; then stage sim ci/sim.sh --ci; fi
-    if wants fuzz; then stage fuzz ci/fuzz.sh --short; fi
     if wants scripts; then stage scripts scripts; fi
 }
 models_lane() {
     if wants models; then stage models models; fi
+    if wants fuzz; then stage fuzz ci/fuzz.sh --short; fi
 }
 python_lane() {
     if wants py; then with_python prepare; fi
