@@ -2,6 +2,7 @@
 //! whichever handler thread has the baton.
 
 pub mod baton;
+pub mod inline;
 pub mod pump;
 
 use crate::log::Logger;

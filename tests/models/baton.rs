@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use m0_platform::sync::Arc;
 use m0_platform::thread::spawn;
-use m0serve::handoff::{Crew, Frame, Lane, Outlet, Routes, Stop, crew};
-use m0serve::model::baton::{After, Baton};
+use m0serve::handoff::{Crew, Frame, Lane, Outlet, Routes, Seat, Stop, Work, crew};
+use m0serve::model::baton::Baton;
+use m0serve::model::inline::{self, Between};
 use m0serve::model::pump::LoopThread;
 use shuttle::rand::{Rng, thread_rng};
 
@@ -16,61 +17,33 @@ use super::pump::{Host, Meeting, THREADS, client, engine, start_clients, view};
 
 const MOUNTS: [&str; 2] = ["", "/other"];
 
-/// A handler thread's life, as `Host::work_with_the_baton` has it but for the interpreter: it must stay the same.
-fn work_with_the_baton(crew: &Crew, baton: &Arc<Baton<LoopThread>>, meeting: &Meeting) {
-    let mut seat = crew.sit().expect("a seat for each");
-    let me = u8::try_from(seat.index).expect("two of them");
-    let mut views = 0;
-    baton.join(me);
-    seat.runs(baton.clone());
-    while baton.wait_for_call(me, || seat.ring()) {
-        if !baton.accept(me, || seat.ring()) {
-            continue;
-        }
-        loop {
-            if baton.is_closed() {
-                return baton.retire(me);
-            }
-            let Some(work) = crew.lane.pop() else {
-                turn(crew, baton, me);
-                continue;
-            };
-            if thread_rng().r#gen() {
-                baton.with(me, LoopThread::let_out); // a clock decides that there
-            }
-            views += 1;
-            seat.lend(views);
-            baton.lend(me, views);
-            view(crew, work, &mut seat, meeting);
-            seat.end_loan();
-            match baton.reclaim(me, views) {
-                After::Kept => {}
-                After::Returning => {
-                    seat.ring();
-                    baton.wait_for_return(me);
-                }
-                After::Lost if baton.claim(me, || seat.ring()) => {}
-                After::Lost => {
-                    seat.ring();
-                    break;
-                }
-            }
-        }
-    }
+/// A handler thread without an interpreter.
+struct Handler<'a> {
+    crew: &'a Crew,
+    meeting: &'a Meeting,
 }
 
-fn turn(crew: &Crew, baton: &Baton<LoopThread>, me: u8) {
-    let turn = |limit, stay: &dyn Fn() -> bool| {
-        let result = baton.with(me, |turn| turn.turn(limit, stay));
-        assert!(
-            result.expect("a scripted wait does not fail"),
-            "the loop ends after its threads"
-        );
-    };
-    turn(Some(Duration::ZERO), &|| false);
-    if crew.lane.is_empty() {
-        turn(None, &|| baton.is_closed() || !crew.lane.is_empty());
+impl Between for Handler<'_> {
+    fn detached<R: Send>(&self, f: impl FnOnce() -> R + Send) -> R {
+        f()
     }
+
+    fn patience(&self) -> Duration {
+        Duration::ZERO
+    }
+
+    fn is_late(&mut self) -> bool {
+        thread_rng().r#gen() // a clock decides that in life
+    }
+
+    fn left(&mut self) {}
+
+    fn view(&mut self, work: Work, mut seat: Seat) -> Seat {
+        view(self.crew, work, &mut seat, self.meeting);
+        seat
+    }
+
+    fn viewed(&mut self, _index: usize) {}
 }
 
 /// Runs a server until its clients have left, or until it is told to drain before that.
@@ -90,7 +63,15 @@ fn serve(clients: &[Client], hurried: bool) {
     let handlers: Vec<_> = (0..THREADS)
         .map(|_| {
             let (crew, baton, meeting) = (crew.clone(), baton.clone(), meeting.clone());
-            spawn("handler", move || work_with_the_baton(&crew, &baton, &meeting)).expect("a thread")
+            spawn("handler", move || {
+                let seat = crew.sit().expect("a seat for each");
+                let mut handler = Handler {
+                    crew: &crew,
+                    meeting: &meeting,
+                };
+                inline::serve(&crew, &baton, seat, &mut handler).expect("a scripted wait does not fail");
+            })
+            .expect("a thread")
         })
         .collect();
     let host = spawn("host", move || host.run(Stop::Drain)).expect("a thread");

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use m0_platform::sync::{Arc, Mutex};
 use m0_platform::thread::usable_cpus;
-use m0_platform::{Clock, Waker};
+use m0_platform::{Clock, Instant, Waker};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
@@ -31,7 +31,8 @@ use self::view::{Shared, View, lock};
 use crate::handoff::{Crew, Request, Seat, Work};
 use crate::host::hand_over::HandOver;
 use crate::log::Logger;
-use crate::model::baton::{After, Baton};
+use crate::model::baton::Baton;
+use crate::model::inline::{self, Between};
 use crate::model::pump::LoopThread;
 
 /// What is said before a turn ends leaves before the next view once it may be so old. When that is one that does not
@@ -134,75 +135,22 @@ impl Host {
     }
 
     /// Inverted: whoever has the baton runs the loop, and views between its turns.
-    fn work_with_the_baton(&self, py: Python<'_>, mut seat: Seat, baton: &Arc<Baton<LoopThread>>) {
-        let me = u8::try_from(seat.index).expect("fewer threads than that");
-        let mut hand_over = HandOver::new(self.clock.clone(), usable_cpus() > 1);
-        let (mut views, mut kept) = (0, Kept::new(py));
-        // Responses leave with the turn, since a client that is answered by several system calls in a row is woken once.
-        let mut let_out = None;
-        baton.join(me);
-        seat.runs(baton.clone());
-        while py.detach(|| baton.wait_for_call(me, || seat.ring())) {
-            if !baton.accept(me, || seat.ring()) {
-                continue;
-            }
-            loop {
-                if baton.is_closed() {
-                    baton.retire(me);
-                    return;
-                }
-                let Some(work) = self.crew.lane.pop() else {
-                    self.turn(py, baton, me);
-                    let_out = None;
-                    continue;
-                };
-                let now = self.clock.now();
-                if now.since(*let_out.get_or_insert(now)) >= FLUSH_AFTER {
-                    baton.with(me, LoopThread::let_out);
-                    let_out = Some(now);
-                }
-                views += 1;
-                seat.lend(views);
-                baton.lend(me, views);
-                seat = self.view(py, work, seat, &mut kept);
-                seat.end_loan();
-                match baton.reclaim(me, views) {
-                    After::Kept => {}
-                    // Whoever has the loop never waits for the GIL, which this thread keeps: views that compute would have it
-                    // for a switch interval each.
-                    After::Returning => {
-                        seat.ring();
-                        baton.wait_for_return(me);
-                    }
-                    After::Lost if baton.claim(me, || seat.ring()) => {}
-                    After::Lost => {
-                        seat.ring();
-                        break;
-                    }
-                }
-                self.hand_over(py, &mut hand_over, seat.index);
-            }
+    fn work_with_the_baton(&self, py: Python<'_>, seat: Seat, baton: &Arc<Baton<LoopThread>>) {
+        let mut thread = Inline {
+            host: self,
+            py,
+            hand_over: HandOver::new(self.clock.clone(), usable_cpus() > 1),
+            kept: Kept::new(py),
+            since: None,
+        };
+        if let Err(error) = inline::serve(&self.crew, baton, seat, &mut thread) {
+            crate::model::cannot_go_on(&self.log, &error);
         }
     }
 
     /// Whether to keep the GIL for a moment although there is nothing to do.
     fn lingers(&self) -> bool {
         self.asyncio.is_none() && self.crew.has_others_at_work() && self.crew.has_computing()
-    }
-
-    /// One turn of the loop: at first without waiting for long, which needs no release of the GIL.
-    fn turn(&self, py: Python<'_>, baton: &Baton<LoopThread>, me: u8) {
-        let limit = if self.lingers() { LINGER } else { Duration::ZERO };
-        // The lane is looked at once more (R5): what another thread said may have let a pipelined request go on.
-        let stay = || baton.is_closed() || !self.crew.lane.is_empty();
-        let result = baton.with(me, |turn| turn.turn(Some(limit), &stay));
-        let result = match result {
-            Ok(true) if self.crew.lane.is_empty() => py.detach(|| baton.with(me, |turn| turn.turn(None, &stay))),
-            result => result,
-        };
-        if let Err(error) = result {
-            crate::model::cannot_go_on(&self.log, &error);
-        }
     }
 
     /// A view that has waited elsewhere, or asyncio, may want the GIL back, and this thread would never let it. One that
@@ -287,6 +235,43 @@ impl Host {
         if let Err(error) = self.report.bind(py).call1((error.value(py), name)) {
             error.write_unraisable(py, None);
         }
+    }
+}
+
+/// A handler thread that runs the loop itself.
+struct Inline<'a, 'py> {
+    host: &'a Host,
+    py: Python<'py>,
+    hand_over: HandOver,
+    kept: Kept,
+    /// When the first view of this turn began.
+    since: Option<Instant>,
+}
+
+impl Between for Inline<'_, '_> {
+    fn detached<R: Send>(&self, f: impl FnOnce() -> R + Send) -> R {
+        self.py.detach(f)
+    }
+
+    fn patience(&self) -> Duration {
+        if self.host.lingers() { LINGER } else { Duration::ZERO }
+    }
+
+    fn is_late(&mut self) -> bool {
+        let now = self.host.clock.now();
+        now.since(*self.since.get_or_insert(now)) >= FLUSH_AFTER
+    }
+
+    fn left(&mut self) {
+        self.since = None;
+    }
+
+    fn view(&mut self, work: Work, seat: Seat) -> Seat {
+        self.host.view(self.py, work, seat, &mut self.kept)
+    }
+
+    fn viewed(&mut self, index: usize) {
+        self.host.hand_over(self.py, &mut self.hand_over, index);
     }
 }
 
