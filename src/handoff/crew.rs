@@ -40,7 +40,7 @@ pub struct Crew {
     ended: Arc<AtomicBool>,
 }
 
-/// A loop that a thread lends while it is in a view.
+/// A loop that a thread lends while it is in a view. Boxed where it is kept: loom's `Arc` cannot hold a `dyn`.
 pub trait Lender: Send + Sync {
     /// Lets out what was said, if the thread still lends the loop. Whether it did.
     fn let_out(&self, thread: usize, n: u64) -> bool;
@@ -53,7 +53,7 @@ pub struct Seat {
     frames: Producer<Frame>,
     to_loop: Waker,
     /// The loop that the thread runs between its views, where it does.
-    lender: Option<Arc<dyn Lender>>,
+    lender: Option<Box<dyn Lender>>,
     /// The number of the view that the thread has lent it for.
     lent: Option<u64>,
     forked: Arc<AtomicBool>,
@@ -263,7 +263,7 @@ impl Seat {
     }
 
     /// The thread runs this loop between its views.
-    pub fn runs(&mut self, lender: Arc<dyn Lender>) {
+    pub fn runs(&mut self, lender: Box<dyn Lender>) {
         self.lender = Some(lender);
     }
 

@@ -37,7 +37,7 @@ pub fn serve(crew: &Crew, baton: &Arc<Baton<LoopThread>>, mut seat: Seat, thread
     let me = u8::try_from(seat.index).expect("fewer threads than that");
     let mut views = 0;
     baton.join(me);
-    seat.runs(baton.clone());
+    seat.runs(Box::new(Arc::clone(baton)));
     while thread.detached(|| baton.wait_for_call(me, || seat.ring())) {
         if !baton.accept(me, || seat.ring()) {
             continue;

@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use m0_platform::sync::Arc;
 use m0_platform::{Clock, Waker, canary};
 
 use super::baton::{Baton, Loop};
@@ -198,7 +199,7 @@ impl Loop for LoopThread {
     }
 }
 
-impl Lender for Baton<LoopThread> {
+impl Lender for Arc<Baton<LoopThread>> {
     fn let_out(&self, thread: usize, n: u64) -> bool {
         let thread = u8::try_from(thread).expect("fewer threads than that");
         if !self.borrow(thread, n) {
