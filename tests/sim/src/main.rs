@@ -6,7 +6,7 @@
 use std::process::ExitCode;
 use std::time::{Duration, Instant, SystemTime};
 
-use m0_sim::costs::{MAC, Profile, VIRTUAL, calibrate, measure};
+use m0_sim::costs::{as_json, calibrate, print_tables};
 use m0_sim::plan::Model;
 use m0_sim::run::{Outcome, run};
 
@@ -17,6 +17,7 @@ sim --ci                 pinned seeds, 10,000 fresh ones, and every canary
 sim --canaries           the canaries alone
 sim --calibrate          measures what a profile needs of this machine
 sim --costs              throughput and latency of both models on a machine that a profile describes
+  --json                 the same as JSON
   --model pump|inverted  rather than the one that the seed draws
   --plant NAME           with a planted defect, in a build with --cfg m0_canary
   --findings N           stops after so many findings (1)";
@@ -39,6 +40,7 @@ struct Arguments {
     ci: bool,
     canaries: bool,
     costs: bool,
+    json: bool,
     calibrate: bool,
 }
 
@@ -54,6 +56,7 @@ impl Arguments {
             ci: false,
             canaries: false,
             costs: false,
+            json: false,
             calibrate: false,
         };
         let mut words = std::env::args().skip(1);
@@ -62,6 +65,7 @@ impl Arguments {
                 "--ci" => parsed.ci = true,
                 "--calibrate" => parsed.calibrate = true,
                 "--costs" => parsed.costs = true,
+                "--json" => parsed.json = true,
                 "--canaries" => parsed.canaries = true,
                 "--seed" => parsed.seed = Some(words.next()?.parse().ok()?),
                 "--from" => parsed.from = Some(words.next()?.parse().ok()?),
@@ -100,8 +104,11 @@ fn main() -> ExitCode {
     } else if arguments.calibrate {
         calibrate().is_ok()
     } else if arguments.costs {
-        costs(&VIRTUAL);
-        costs(&MAC);
+        if arguments.json {
+            println!("{:#}", as_json());
+        } else {
+            print_tables();
+        }
         true
     } else if arguments.ci {
         ci()
@@ -123,23 +130,6 @@ fn main() -> ExitCode {
 fn drawn() -> u64 {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     now.map_or(0, |time| time.as_nanos() as u64) % 1_000_000_000_000
-}
-
-/// The table of what both models do on a machine of this profile.
-fn costs(profile: &Profile) {
-    println!("{}: requests a second, CPUs in use, p50 and p99 in µs", profile.name);
-    println!("connections  CPUs  {:^34}  {:^34}  inverted ÷ pump", "inverted", "pump");
-    for connections in [16, 256] {
-        for cpus in [1, 2, 4] {
-            let cells = [Model::Inverted, Model::Pump].map(|model| measure(*profile, model, cpus, connections, 20_000));
-            let [inverted, pump] = cells.map(|cell| {
-                let (p50, p99) = (cell.p50 as f64 / 1e3, cell.p99 as f64 / 1e3);
-                format!("{:>8.0} {:>5.2} {p50:>8.0} {p99:>8.0}", cell.rate, cell.cores)
-            });
-            let ratio = cells[0].rate / cells[1].rate;
-            println!("{connections:>11}  {cpus:>4}  {inverted:>34}  {pump:>34}  {ratio:.2}");
-        }
-    }
 }
 
 fn replay(seed: u64, model: Option<Model>) -> bool {

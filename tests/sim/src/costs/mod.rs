@@ -8,7 +8,9 @@ mod calibrate;
 mod machine;
 mod profile;
 mod run;
+mod table;
 
 pub use calibrate::calibrate;
 pub use profile::{MAC, Profile, VIRTUAL};
 pub use run::{Figures, measure};
+pub use table::{as_json, print_tables};

@@ -5,8 +5,10 @@ use crate::plan::{MICRO, Nanos, SECOND};
 /// A machine.
 #[derive(Clone, Copy, Debug)]
 pub struct Profile {
-    /// Its name.
+    /// Its name in a file.
     pub name: &'static str,
+    /// Its name in a text.
+    pub title: &'static str,
     /// The system call of a wait, whatever it finds.
     pub wait: Nanos,
     /// Receiving one request, with what the kernel does for it.
@@ -44,7 +46,8 @@ pub struct Profile {
 /// request takes all of them. The record has no figure for waking a thread: these are what `sim --calibrate` measured on
 /// another virtual machine (x86-64, Linux 6.18), where an idle CPU must be fetched from the hypervisor.
 pub const VIRTUAL: Profile = Profile {
-    name: "Linux, a virtual machine",
+    name: "linux-vm",
+    title: "Linux, a virtual machine",
     wait: 200,
     receive: 740,
     parse: 700,
@@ -67,7 +70,8 @@ pub const VIRTUAL: Profile = Profile {
 /// Waking a thread on an idle CPU takes some microseconds where no hypervisor is in between; nobody has measured it on that
 /// machine.
 pub const MAC: Profile = Profile {
-    name: "macOS, no virtual machine",
+    name: "macos",
+    title: "macOS, no virtual machine",
     wait: 310,
     receive: 1_160,
     parse: 1_090,
