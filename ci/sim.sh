@@ -15,7 +15,5 @@ flags=()
 if [ -n "${SEED:-}" ]; then flags+=(--seed "$SEED"); fi
 if [ -n "${N:-}" ]; then flags+=(--worlds "$N"); fi
 
-# A target folder of its own: another --cfg would have everything else built anew each time.
-export RUSTFLAGS="--cfg m0_canary" CARGO_TARGET_DIR=$root/target/sim
-cargo build --quiet -p m0-sim --profile "$profile"
-exec "$CARGO_TARGET_DIR/$profile/sim" "${flags[@]}" "$@"
+cargo build --quiet -p m0-sim --features canary --profile "$profile"
+exec "${CARGO_TARGET_DIR:-$root/target}/$profile/sim" "${flags[@]}" "$@"

@@ -33,10 +33,10 @@ skip() {
 # Model checking can explode when a protocol changes; a bound makes that a failure rather than a hang. Only what is written
 # for loom or shuttle is compiled: the rest has no sockets there.
 models() {
-    local -x CARGO_TARGET_DIR=$root/target/models LOOM_MAX_PREEMPTIONS=${LOOM_MAX_PREEMPTIONS:-3}
-    RUSTFLAGS="--cfg loom" timeout 600 cargo test -p m0-platform --profile ci --test 'loom*' &&
-        RUSTFLAGS="--cfg loom" timeout 600 cargo test -p m0serve --no-default-features --profile ci --lib loom &&
-        RUSTFLAGS="--cfg shuttle" timeout 600 cargo test -p m0serve --no-default-features --profile ci --test models
+    local -x LOOM_MAX_PREEMPTIONS=${LOOM_MAX_PREEMPTIONS:-3}
+    timeout 600 cargo test -p m0-platform --features loom --profile ci --test 'loom*' &&
+        timeout 600 cargo test -p m0serve --no-default-features --features loom --profile ci --lib loom &&
+        timeout 600 cargo test -p m0serve --no-default-features --features shuttle --profile ci --test models
 }
 
 scripts() {

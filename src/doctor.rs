@@ -6,7 +6,7 @@
 //!
 //! Not part of a build for loom or shuttle, in which there are no backends.
 
-#![cfg(not(any(loom, shuttle)))]
+#![cfg(not(feature = "modelled"))]
 
 use m0_platform::thread::online_cpus;
 use m0_platform::{Availability, Options, available, open};

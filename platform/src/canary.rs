@@ -1,7 +1,7 @@
 //! Planted defects, by which the simulator shows that it can see (docs/notes/simulator.md).
 //!
 //! `canary!("name")` is false wherever it stands, and costs nothing, in every build but the simulator's, which is made
-//! with `--cfg m0_canary`. There it is true for the one name that was planted, so that one build holds them all.
+//! with the feature `canary`. There it is true for the one name that was planted, so that one build holds them all.
 
 /// Whether this defect is planted. Never, in what is shipped.
 #[macro_export]
@@ -24,14 +24,14 @@ pub const fn number(name: &str) -> u32 {
 }
 
 /// No defect is ever planted in this build.
-#[cfg(not(m0_canary))]
+#[cfg(not(feature = "canary"))]
 #[must_use]
 #[inline(always)]
 pub const fn is_planted(_number: u32) -> bool {
     false
 }
 
-#[cfg(m0_canary)]
+#[cfg(feature = "canary")]
 mod planted {
     use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -50,5 +50,5 @@ mod planted {
     }
 }
 
-#[cfg(m0_canary)]
+#[cfg(feature = "canary")]
 pub use planted::{is_planted, plant};

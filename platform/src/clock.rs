@@ -65,7 +65,7 @@ impl Hand {
 const MANUAL_ORIGIN: u64 = 946_684_800;
 
 /// How far a manual clock goes on when it is looked at, in nanoseconds: nobody else moves it while a thread spins.
-#[cfg(shuttle)]
+#[cfg(feature = "shuttle")]
 const PER_LOOK: u64 = 1000;
 
 impl Clock {
@@ -91,7 +91,7 @@ impl Clock {
     #[inline]
     pub fn now(&self) -> Instant {
         if let Some(nanos) = &self.manual {
-            #[cfg(shuttle)]
+            #[cfg(feature = "shuttle")]
             nanos.fetch_add(PER_LOOK, Ordering::Relaxed);
             return Instant(nanos.load(Ordering::Relaxed));
         }

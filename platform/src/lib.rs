@@ -16,33 +16,36 @@ mod activity;
 mod backend;
 pub mod canary;
 pub mod clock;
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(not(feature = "modelled"))]
 mod foreign;
-#[cfg(all(not(any(loom, shuttle)), any(not(target_os = "linux"), feature = "emulated-kqueue")))]
+#[cfg(all(
+    not(feature = "modelled"),
+    any(not(target_os = "linux"), feature = "emulated-kqueue")
+))]
 mod kevent;
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(not(feature = "modelled"))]
 mod listener;
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(not(feature = "modelled"))]
 mod out;
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(not(feature = "modelled"))]
 mod probe;
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(not(feature = "modelled"))]
 mod readiness;
 mod sleep;
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(not(feature = "modelled"))]
 mod slots;
 pub mod sync;
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(not(feature = "modelled"))]
 mod sys;
 pub mod thread;
-#[cfg(all(not(any(loom, shuttle)), target_os = "linux"))]
+#[cfg(all(not(feature = "modelled"), target_os = "linux"))]
 mod uring;
 mod waker;
 
 pub use activity::Activity;
 pub use backend::{Backend, Choice, Chunk, Completion, EndOfReceive, Interest, Kind, ListenerId, SendBuf, Token};
 pub use clock::{Clock, Hand, Instant};
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(not(feature = "modelled"))]
 pub use probe::{Availability, Options, Refused, Resolved, available, open};
 pub use sleep::Sleeper;
 pub use waker::Waker;

@@ -33,25 +33,25 @@ impl Sleeper {
     }
 
     /// The calling thread sleeps until it is woken, or for so long.
-    #[cfg(not(any(loom, shuttle)))]
+    #[cfg(not(feature = "modelled"))]
     pub fn sleep_for(time: Duration) {
         crate::sync::thread::park_timeout(time);
     }
 
     /// As [`Sleeper::sleep`]: loom has no time.
-    #[cfg(loom)]
+    #[cfg(feature = "loom")]
     pub fn sleep_for(_time: Duration) {
         place::sleep();
     }
 
     /// Others run for a while: shuttle has no time, and would never end a sleep that nobody ends.
-    #[cfg(shuttle)]
+    #[cfg(feature = "shuttle")]
     pub fn sleep_for(_time: Duration) {
         crate::sync::thread::yield_now();
     }
 }
 
-#[cfg(not(shuttle))]
+#[cfg(not(feature = "shuttle"))]
 mod place {
     use crate::sync::thread;
 
@@ -74,7 +74,7 @@ mod place {
     }
 }
 
-#[cfg(shuttle)]
+#[cfg(feature = "shuttle")]
 mod place {
     //! A sleep that ends when it is woken and at no other time. Shuttle's own `park` may end for no reason, and then a wake
     //! that was lost shows only where everything stands still.

@@ -1,14 +1,17 @@
 //! The atomics, locks and cells of everything that crosses threads, and the threads themselves (R10): the standard
-//! library's, loom's under `--cfg loom`, shuttle's under `--cfg shuttle`. It is chosen here and nowhere else.
+//! library's, loom's with the feature `loom`, shuttle's with `shuttle`. It is chosen here and nowhere else.
 //!
 //! Code that is checked by loom or shuttle takes its primitives from here. Only what all sides offer is re-exported, so a
 //! protocol that compiles against this module can be modelled without an edit.
 
-#[cfg(loom)]
+#[cfg(all(feature = "loom", feature = "shuttle"))]
+compile_error!("the features loom and shuttle exclude each other");
+
+#[cfg(feature = "loom")]
 use loom as origin;
-#[cfg(shuttle)]
+#[cfg(feature = "shuttle")]
 use shuttle as origin;
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(not(feature = "modelled"))]
 use std as origin;
 
 pub use origin::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -24,16 +27,16 @@ pub mod atomic {
 
 /// Cells whose accesses loom can see.
 pub mod cell {
-    #[cfg(loom)]
+    #[cfg(feature = "loom")]
     pub use loom::cell::UnsafeCell;
 
     /// `std::cell::UnsafeCell` with loom's interface: the pointer is lent to a closure, so that loom can check that no
     /// write overlaps another access.
-    #[cfg(not(loom))]
+    #[cfg(not(feature = "loom"))]
     #[derive(Debug, Default)]
     pub struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
 
-    #[cfg(not(loom))]
+    #[cfg(not(feature = "loom"))]
     impl<T> UnsafeCell<T> {
         /// A cell that holds `value`.
         #[inline]

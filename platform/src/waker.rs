@@ -14,7 +14,7 @@
 //! found the item may still be rung by a producer that saw PARKED just before: that ends its next wait early, once.
 //! The loom test in `tests/loom_waker.rs` runs every interleaving of this.
 
-#[cfg(all(not(any(loom, shuttle)), target_os = "linux"))]
+#[cfg(all(not(feature = "modelled"), target_os = "linux"))]
 use std::os::fd::RawFd;
 
 use crate::sync::Arc;
@@ -45,7 +45,7 @@ impl Waker {
     }
 
     /// A waker whose bell nobody hears: its owner is simulated, and is looked at with [`Waker::is_parked`].
-    #[cfg(not(any(loom, shuttle)))]
+    #[cfg(not(feature = "modelled"))]
     #[must_use]
     pub fn silent() -> Waker {
         Waker::new(Bell::Silent)
@@ -93,45 +93,45 @@ impl Waker {
     }
 
     /// Rings whatever the state, so that a level-triggered outer loop comes back to this backend.
-    #[cfg(not(any(loom, shuttle)))]
+    #[cfg(not(feature = "modelled"))]
     pub(crate) fn ring(&self) {
         self.shared.bell.ring();
     }
 
     /// The bell's descriptor, where it has one of its own.
-    #[cfg(all(not(any(loom, shuttle)), target_os = "linux"))]
+    #[cfg(all(not(feature = "modelled"), target_os = "linux"))]
     pub(crate) fn fd(&self) -> RawFd {
         self.shared.bell.fd()
     }
 
     /// Blocks the modelled owner until the bell rings.
-    #[cfg(any(loom, shuttle))]
+    #[cfg(feature = "modelled")]
     pub fn block(&self) {
         self.shared.bell.block(|| false);
     }
 
     /// Blocks the modelled owner until the bell rings or what it waits for beside that is there, as a kernel would. It is
     /// asked again after each [`Waker::nudge`], with the bell's lock held.
-    #[cfg(shuttle)]
+    #[cfg(feature = "shuttle")]
     pub fn block_unless(&self, is_there: impl FnMut() -> bool) {
         self.shared.bell.block(is_there);
     }
 
     /// What a modelled owner waits for beside the bell may be there.
-    #[cfg(shuttle)]
+    #[cfg(feature = "shuttle")]
     pub fn nudge(&self) {
         self.shared.bell.nudge();
     }
 
     /// A waker without a backend, for models.
-    #[cfg(any(loom, shuttle))]
+    #[cfg(feature = "modelled")]
     #[must_use]
     pub fn model() -> Waker {
         Waker::new(Bell::default())
     }
 }
 
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(not(feature = "modelled"))]
 mod bell {
     #[cfg(target_os = "linux")]
     use std::io;
@@ -194,7 +194,7 @@ mod bell {
     }
 }
 
-#[cfg(any(loom, shuttle))]
+#[cfg(feature = "modelled")]
 mod bell {
     //! A flag under a lock: set by a ring, consumed by the wait that it ends, as an edge is.
 
@@ -212,7 +212,7 @@ mod bell {
             self.changed.notify_one();
         }
 
-        #[cfg(shuttle)]
+        #[cfg(feature = "shuttle")]
         pub(super) fn nudge(&self) {
             drop(self.rung.lock().unwrap());
             self.changed.notify_one();

@@ -1,8 +1,7 @@
 //! R5 in every interleaving that loom can find: no wake is lost, and none is sent to a side that is awake.
 //!
-//! Runs under `RUSTFLAGS="--cfg loom" cargo test -p m0-platform --test loom_waker --release`.
+//! Runs with `cargo test -p m0-platform --features loom --profile ci --test loom_waker`.
 
-#![cfg(loom)]
 #![allow(missing_docs)]
 
 use loom::thread;

@@ -20,7 +20,7 @@ use crate::engine::Engine;
 
 /// Frames of one thread that the loop has not taken. A thread that finds its ring full waits: the loop never does. A model
 /// has few, so that it comes to that.
-const FRAMES: usize = if cfg!(any(loom, shuttle)) { 2 } else { 1024 };
+const FRAMES: usize = if cfg!(feature = "modelled") { 2 } else { 1024 };
 
 /// How often a thread is looked at that may have begun to wait.
 const LOOK_EVERY: Duration = Duration::from_micros(500);
@@ -420,6 +420,6 @@ impl CrewLoop {
     }
 }
 
-#[cfg(all(test, loom))]
+#[cfg(all(test, feature = "loom"))]
 #[path = "crew_loom.rs"]
 mod loom_tests;

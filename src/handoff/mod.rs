@@ -19,5 +19,5 @@ pub use mailbox::Mailbox;
 pub use message::{ExchangeId, Frame, Job, Request, Stop, WINDOW, Why, charge};
 pub use routes::Routes;
 
-#[cfg(all(test, loom))]
+#[cfg(all(test, feature = "loom"))]
 mod loom_tests;

@@ -456,6 +456,6 @@ impl<T: Loop> Baton<T> {
     }
 }
 
-#[cfg(all(test, loom))]
+#[cfg(all(test, feature = "loom"))]
 #[path = "baton_loom.rs"]
 mod loom_tests;

@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use bytes::Bytes;
-use m0_platform::{Clock, Hand};
+use m0_platform::{Clock, Hand, Waker};
 use m0serve::config::LogLevel;
 use m0serve::engine::{Engine, Settings, Stats};
 use m0serve::handoff::{ExchangeId, Frame, Job, Request, ResponseHead, Stop, Why};
@@ -51,7 +51,7 @@ impl Rig {
     pub fn logging(settings: Settings, log: impl FnOnce(Clock) -> Logger) -> Rig {
         let net = Net::default();
         let (clock, hand) = Clock::manual();
-        let mut engine = Engine::new(net.backend(), settings, clock.clone(), log(clock));
+        let mut engine = Engine::new(net.backend(Waker::silent(), None), settings, clock.clone(), log(clock));
         let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).expect("a port");
         engine.listen(OwnedFd::from(listener)).expect("a scripted listener");
         Rig {

@@ -70,14 +70,8 @@ impl Net {
         self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    /// The backend over this network.
-    #[cfg(not(shuttle))]
-    pub fn backend(&self) -> Box<dyn Backend> {
-        self.backend_in(Waker::silent(), None)
-    }
-
-    /// A backend that may wait.
-    pub fn backend_in(&self, waker: Waker, kernel: Option<Box<dyn Kernel>>) -> Box<dyn Backend> {
+    /// The backend over this network; with a kernel it may wait.
+    pub fn backend(&self, waker: Waker, kernel: Option<Box<dyn Kernel>>) -> Box<dyn Backend> {
         Box::new(Script {
             net: self.clone(),
             waker,

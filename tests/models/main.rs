@@ -6,10 +6,9 @@
 //! preemptions (PCT). A lost wake is a deadlock, which shuttle reports; what clients receive is compared to the byte. What
 //! shuttle cannot see is a fence that is missing: that is loom's (`src/handoff/loom_tests.rs`).
 //!
-//! Runs under `RUSTFLAGS="--cfg shuttle" cargo test -p m0serve --no-default-features --test models`. `M0_ITERATIONS` is how
-//! many schedules each test tries. One that fails prints its schedule: `M0_SCHEDULE` replays it.
+//! Runs with `cargo test -p m0serve --no-default-features --features shuttle --profile ci --test models`. `M0_ITERATIONS` is
+//! how many schedules each test tries. One that fails prints its schedule: `M0_SCHEDULE` replays it.
 
-#![cfg(shuttle)]
 // R10 is about what serves; these tests own their files and descriptors.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
 

@@ -36,7 +36,7 @@ impl Network {
             hand,
             activity: 0,
         };
-        self.net.backend_in(self.waker.clone(), Some(Box::new(kernel)))
+        self.net.backend(self.waker.clone(), Some(Box::new(kernel)))
     }
 
     /// The calling thread is a client from here on.

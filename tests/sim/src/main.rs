@@ -19,7 +19,7 @@ sim --calibrate          measures what a profile needs of this machine
 sim --costs              throughput and latency of both models on a machine that a profile describes
   --json                 the same as JSON
   --model pump|inverted  rather than the one that the seed draws
-  --plant NAME           with a planted defect, in a build with --cfg m0_canary
+  --plant NAME           with a planted defect, in a build with the feature canary
   --findings N           stops after so many findings (1)";
 
 /// Seeds of worlds that have shown something, whatever they show by now.
@@ -200,7 +200,7 @@ fn ci() -> bool {
     bad == 0
 }
 
-#[cfg(m0_canary)]
+#[cfg(feature = "canary")]
 mod canary {
     //! Every planted defect must be found.
 
@@ -242,7 +242,7 @@ mod canary {
     }
 }
 
-#[cfg(not(m0_canary))]
+#[cfg(not(feature = "canary"))]
 mod canary {
     //! This build has none.
 
@@ -253,7 +253,7 @@ mod canary {
 
     /// None was found, which a build for CI must not pass off as success.
     pub fn all() -> (u64, u64) {
-        println!("canaries: none in this build, which is not made with --cfg m0_canary");
+        println!("canaries: none in this build, which is made without the feature canary");
         (0, 1)
     }
 }
