@@ -3,6 +3,7 @@
 
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::os::unix::net::UnixDatagram;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -24,6 +25,11 @@ fn median(mut times: Vec<u64>) -> u64 {
     times[times.len() / 2]
 }
 
+fn quartiles(mut times: Vec<u64>) -> [u64; 3] {
+    times.sort_unstable();
+    [1, 2, 3].map(|part| times[times.len() * part / 4])
+}
+
 fn nanos(since: Instant) -> u64 {
     since.elapsed().as_nanos() as u64
 }
@@ -42,9 +48,14 @@ pub fn calibrate() -> io::Result<()> {
     let (receive, send) = loopback()?;
     println!("receive {receive:>7}");
     println!("send    {send:>7}");
-    let (bell, wake) = wakes()?;
-    println!("bell    {bell:>7}");
-    println!("wake    {wake:>7}");
+    let (there, back) = datagrams()?;
+    println!("datagram sent     {there:>7}");
+    println!("datagram received {back:>7}");
+    println!("a bell, and from it to the woken thread's first instruction: quartiles");
+    for idle in [10, 50, 200, 1000].map(Duration::from_micros) {
+        let (bells, wakes) = wakes(idle)?;
+        println!("idle for {idle:>6?}: {:?} {:?}", quartiles(bells), quartiles(wakes));
+    }
     Ok(())
 }
 
@@ -69,8 +80,24 @@ fn loopback() -> io::Result<(u64, u64)> {
     Ok((median(receive), median(send)))
 }
 
+/// A datagram of one job (a pointer, a slot and its generation) between two threads that are both awake: sending it, and
+/// receiving it.
+fn datagrams() -> io::Result<(u64, u64)> {
+    let (near, far) = UnixDatagram::pair()?;
+    let (mut sent, mut received, mut room) = (Vec::new(), Vec::new(), [0; 256]);
+    for _ in 0..TIMES {
+        let start = Instant::now();
+        near.send(&[1; 16])?;
+        sent.push(nanos(start));
+        let start = Instant::now();
+        let _read = far.recv(&mut room)?;
+        received.push(nanos(start));
+    }
+    Ok((median(sent), median(received)))
+}
+
 /// Two threads that park and wake each other: ringing the bell, and from there to the other's first instruction.
-fn wakes() -> io::Result<(u64, u64)> {
+fn wakes(idle: Duration) -> io::Result<(Vec<u64>, Vec<u64>)> {
     let (mut here, there) = (epoll()?, epoll()?);
     let (to_here, to_there) = (here.waker(), there.waker());
     let stamp = Arc::new(AtomicU64::new(0));
@@ -86,7 +113,7 @@ fn wakes() -> io::Result<(u64, u64)> {
         }
         // A thread that has announced that it parks has not parked yet.
         let settled = Instant::now();
-        while settled.elapsed() < Duration::from_micros(50) {
+        while settled.elapsed() < idle {
             std::hint::spin_loop();
         }
         to_here.announce();
@@ -103,8 +130,7 @@ fn wakes() -> io::Result<(u64, u64)> {
         to_there.wake();
     }
     let wakes = other.join().map_err(|_| io::ErrorKind::Other)??;
-    let bell = median(bells);
-    Ok((bell, median(wakes).saturating_sub(bell)))
+    Ok((bells, wakes))
 }
 
 fn echo(mut backend: Box<dyn Backend>, to: &Waker, stamp: &AtomicU64, start: Instant) -> io::Result<Vec<u64>> {
