@@ -7,7 +7,7 @@ export M0_CALLER_DIR := $(or $(PWD),$(CURDIR))
 export APP ARGS SEED N
 
 .DEFAULT_GOAL := help
-.PHONY: help serve build test sim fuzz lint bench cost cross clean
+.PHONY: help serve build test sim fuzz lint bench matrix cost cross clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1|\2/p' $(ROOT)/Makefile | column -t -s '|'
@@ -32,6 +32,9 @@ lint: ## rustfmt, clippy, ruff, mypy, stubtest and the style check
 
 bench: ## every scenario against uvicorn, granian and fastpysgi; ARGS="--quick" to try it
 	@$(ROOT)/bench/run.sh --scenario all $(ARGS)
+
+matrix: ## both models on this machine's backends and on simulated ones, against what is expected of each platform
+	@$(ROOT)/ci/matrix/run.sh $(ARGS)
 
 cost: ## instructions a request, counted by callgrind
 	@$(ROOT)/bench/cost.sh $(ARGS)

@@ -1,7 +1,8 @@
-"""Writes docs/benchmarks.md, and the figures in README.md and docs/notes/, from artifacts in bench/results/.
+"""Writes docs/benchmarks.md, and the figures in README.md, docs/notes/ and docs/platforms.md, from bench/results/.
 
 `render.py [ARTIFACT...]`: without one, the newest whose name ends in `-all.json` and the newest of `-wsgi.json`. A
-scenario that several of them have is shown from the latest. No figure in those pages is written by hand.
+scenario that several of them have is shown from the latest. The matrix of docs/platforms.md is what ci/matrix makes of
+all its artifacts. No figure in those pages is written by hand.
 """
 
 from __future__ import annotations
@@ -16,6 +17,10 @@ from harness import bars
 
 BENCH = Path(__file__).resolve().parent
 ROOT = BENCH.parent
+sys.path.append(str(ROOT / "ci"))
+
+from matrix import expect, judge, read, table  # noqa: E402
+
 START, END = "<!-- figures:", "<!-- /figures -->"
 
 TITLES = {
@@ -118,8 +123,9 @@ def place(result: dict[str, Any]) -> str:
         if foreign
         else ""
     )
+    system = f"{facts.get('system', 'Linux')} {facts['kernel']}"
     return (
-        f"{result['date'][:10]}, {facts['cpu']}, {facts['cpus']} CPUs, Linux {facts['kernel']}, Python {python}, "
+        f"{result['date'][:10]}, {facts['cpu']}, {facts['cpus']} CPUs, {system}, Python {python}, "
         f"commit {facts['commit']}{' with local changes' if facts.get('changed') else ''}; {others}; "
         f"{rounds} round{'s' if rounds > 1 else ''} of {result['options']['seconds']:g} s{pieces}, "
         f"load average {facts.get('load_before', 0.0):.1f} before the start{quiet}."
@@ -161,18 +167,18 @@ def page(sources: list[Source]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def between(text: str, new: str, where: str) -> str:
+def between(text: str, new: str, where: str, start: str = START) -> str:
     """A page with what stands between its markers replaced.
 
     Raises:
         ValueError: the markers are not there.
     """
-    before, mark, rest = text.partition(START)
+    before, mark, rest = text.partition(start)
     comment, _, rest = rest.partition("-->")
     _, end, after = rest.partition(END)
     if not mark or not end:
         raise ValueError(f"{where} has no figures markers")
-    return f"{before}{mark}{comment}-->\n{new}\n{end}{after}"
+    return f"{before}{start}{comment}-->\n{new}\n{end}{after}"
 
 
 def readme(text: str, sources: list[Source]) -> str:
@@ -199,6 +205,19 @@ def note(text: str, sources: list[Source]) -> str:
     return between(text, "\n\n".join(parts), "the note")
 
 
+def platforms(text: str, folder: Path = BENCH / "results") -> str:
+    """docs/platforms.md with its matrix replaced: the table, where and when it was measured, and what was expected."""
+    paths = read.artifacts_in(folder)
+    rows = read.merged(row for path in paths for row in read.rows_of(path))
+    expected = expect.load()
+    parts = [table.report(judge.compare(expected, rows))]
+    for path in paths:
+        if path.name in {row.source for row in rows if row.kind == "measured"}:
+            parts.append(f"[`{path.name}`](../bench/results/{path.name}): {place(json.loads(path.read_text()))}")
+    parts += ["What is expected (`ci/matrix/expectations.toml`):", table.expectations(expected)]
+    return between(text, "\n\n".join(parts), "docs/platforms.md", f"{START} matrix,")
+
+
 def newest() -> list[Path]:
     """The newest whole artifact, and the newest of WSGI.
 
@@ -219,7 +238,10 @@ def main() -> None:
     (ROOT / "docs" / "benchmarks.md").write_text(page(sources))
     for path, write in ((ROOT / "README.md", readme), (ROOT / "docs/notes/which-model-for-wsgi.md", note)):
         path.write_text(write(path.read_text(), sources))
-    print(f"docs/benchmarks.md, README.md and docs/notes/ show {', '.join(artifact for _, artifact in sources)}")
+    path = ROOT / "docs" / "platforms.md"
+    path.write_text(platforms(path.read_text()))
+    shown_from = ", ".join(artifact for _, artifact in sources)
+    print(f"docs/benchmarks.md, README.md and docs/notes/ show {shown_from}; docs/platforms.md the matrix")
 
 
 if __name__ == "__main__":

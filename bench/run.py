@@ -8,14 +8,13 @@ from __future__ import annotations
 import argparse
 import datetime
 import json
-import os
-import platform
-import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from harness import artifact, bars
+from harness import artifact, bars, processes
+from harness.matrix import MATRIX
+from harness.processes import output
 from harness.scenarios import LOADS, Record, Setting, medians, plain
 from harness.special import SPECIAL
 from harness.threaded import THREADED
@@ -23,9 +22,15 @@ from harness.threaded import THREADED
 BENCH = Path(__file__).resolve().parent
 BUSY = 0.7
 """A load average above this means that something else wants the two CPUs."""
-SPECIAL |= THREADED
+COMPARED = [*LOADS, *SPECIAL, *THREADED]
+"""With other servers: the whole of docs/benchmarks.md. The matrix compares platforms (docs/platforms.md)."""
+SPECIAL |= THREADED | MATRIX
 NAMES = [*LOADS, *SPECIAL]
-GROUPS = {"all": NAMES, "wsgi": [name for name in NAMES if name.startswith(("wsgi-", "mounts-"))]}
+GROUPS = {
+    "all": COMPARED,
+    "wsgi": [name for name in COMPARED if name.startswith(("wsgi-", "mounts-"))],
+    "matrix": [*MATRIX],
+}
 """Names that stand for several scenarios."""
 PACKAGES = [
     "m0serve-rs", "uvicorn", "uvloop", "httptools", "granian", "gunicorn", "fastpysgi", "fastapi", "pydantic",
@@ -70,35 +75,19 @@ def scenarios_of(text: str) -> list[str]:
     return [name for name in NAMES if name in wanted]
 
 
-def output(*command: str) -> str:
-    """What a command prints, or nothing when it cannot be run."""
-    try:
-        return subprocess.run(command, cwd=BENCH, capture_output=True, text=True, check=True).stdout.strip()
-    except (OSError, subprocess.CalledProcessError):
-        return ""
-
-
 def machine(python: str) -> Record:
-    """What a reader has to know of where this was measured."""
-    cpu = [
-        line.split(":", 1)[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line
-    ]
+    """What a reader has to know of where this was measured, and of what."""
     code = (
         "import importlib.metadata as m, json, sys\n"
         "def v(n):\n try: return m.version(n)\n except m.PackageNotFoundError: return None\n"
         f"print(json.dumps({{'python': sys.version.split()[0], **{{n: v(n) for n in {PACKAGES!r}}}}}))"
     )
-    return {
-        "cpu": cpu[0] if cpu else platform.machine(),
-        "cpus": os.cpu_count(),
-        "kernel": platform.release(),
-        "load_before": os.getloadavg()[0],
-        "wrk": (output("dpkg-query", "-W", "-f", "${Version}", "wrk") or "?"),
+    sources = ["../src", "../platform", "../python", "../Cargo.toml"]
+    changed = output("git", "status", "--porcelain", "--", *sources, cwd=BENCH)
+    return processes.facts() | {
         "versions": json.loads(output(python, "-c", code) or "{}"),
-        "commit": output("git", "rev-parse", "--short", "HEAD"),
-        "changed": bool(
-            output("git", "status", "--porcelain", "--", "../src", "../platform", "../python", "../Cargo.toml")
-        ),
+        "commit": output("git", "rev-parse", "--short", "HEAD", cwd=BENCH),
+        "changed": bool(changed),
         "wheel": _wheel(python),
     }
 
@@ -138,13 +127,6 @@ def table(name: str, lines: list[Record]) -> str:
     return "\n".join(text)
 
 
-def summarise(name: str, records: list[Record]) -> list[Record]:
-    """Medians; the executor scenario's are taken for each number of CPUs."""
-    if name != "executor":
-        return medians(records)
-    return [line for cpus in (1, 2) for line in medians([record for record in records if record["cpus"] == cpus])]
-
-
 def artifact_of(chosen: argparse.Namespace, date: str) -> Path | None:
     """Where the figures are kept; nowhere when this is a trial without a name."""
     if (chosen.quick or chosen.arms) and not chosen.name:
@@ -162,7 +144,7 @@ def measure(setting: Setting, names: list[str]) -> tuple[dict[str, list[Record]]
     for name in names:
         print(f"\n{name}")
         rounds[name] = SPECIAL[name](setting) if name in SPECIAL else plain(setting, name)
-        summaries[name] = summarise(name, rounds[name])
+        summaries[name] = medians(rounds[name])
         print(table(name, summaries[name]))
     return rounds, summaries
 
@@ -187,7 +169,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 2
     facts = result["machine"]
-    print(f"{facts['cpu']}, {facts['cpus']} CPUs, Linux {facts['kernel']}, Python {facts['versions'].get('python')}")
+    system, interpreter = f"{facts['system']} {facts['kernel']}", facts["versions"].get("python")
+    print(f"{facts['cpu']}, {facts['cpus']} CPUs, {system}, Python {interpreter}")
     if facts["load_before"] > BUSY:
         print(f"note: the machine is busy (load {facts['load_before']:.1f}): these figures are not for quoting")
     result["rounds"], result["medians"] = measure(setting, names)

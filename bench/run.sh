@@ -4,18 +4,13 @@
 set -euo pipefail
 . "$(dirname "$0")/../ci/common.sh"
 
-missing=()
-command -v wrk >/dev/null 2>&1 || missing+=(wrk)
-command -v perf >/dev/null 2>&1 || command -v strace >/dev/null 2>&1 || missing+=(linux-perf strace)
-command -v taskset >/dev/null 2>&1 || missing+=(util-linux)
-if [ "${#missing[@]}" -gt 0 ]; then
-    echo "installing ${missing[*]}"
-    apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq "${missing[@]}" </dev/null >/dev/null
-fi
+[ "$(uname -s)" = Linux ] || fail "the comparison with other servers needs Linux; make matrix runs elsewhere too"
+command -v wrk >/dev/null 2>&1 || debian wrk
+command -v perf >/dev/null 2>&1 || command -v strace >/dev/null 2>&1 || debian linux-perf strace
+command -v taskset >/dev/null 2>&1 || debian util-linux
 [ "$(nproc)" -ge 2 ] || fail "the server and wrk each need a CPU of their own"
 
-python=$(command -v python3)
-if prefix=$(pyenv prefix 3.13 2>/dev/null); then python=$prefix/bin/python3; fi
+python=$(bench_python)
 dir=$build/bench-$(version_of "$python")
 venv "$dir" "$python"
 install "$dir" ci/requirements-build.txt

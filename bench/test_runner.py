@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
 import sys
 import unittest
+from unittest import mock
 
-from harness import bars, load, scenarios
+from harness import bars, load, processes, scenarios
 from harness.arms import UVICORN, Arm
 from harness.client import BROWSER, get, request
+from harness.matrix import BACKENDS, MATRIX, Placement, placements
 from harness.server import ServerError, serving
 
 REPORT = """Running 1s test @ http://127.0.0.1:8000/
@@ -53,6 +56,42 @@ def record(arm: str, number: int, per_core: float) -> scenarios.Record:
     return {"arm": arm, "round": number, "connections": 16, "per_core": per_core}
 
 
+class Platforms(unittest.TestCase):
+    """What differs between Linux, macOS and the BSDs."""
+
+    def test_times_of_ps(self) -> None:
+        for text, seconds in (("0:01.25", 1.25), ("12:34.50", 754.5), ("1:00:02", 3602.0), ("1-02:03:04", 93784.0)):
+            self.assertEqual(processes.seconds_of(text), seconds)
+
+    def test_a_group_is_summed(self) -> None:
+        self.assertEqual(processes.listed_seconds("   7 0:01.25\n  70 5:00.00\n   7 0:00.50\n\n", 7), 1.75)
+
+    def test_a_group_without_proc_is_listed_by_ps(self) -> None:
+        with mock.patch.object(processes, "PROC", False):
+            self.assertGreaterEqual(processes.group_seconds(os.getpgid(0)), 0.0)
+
+    def test_facts(self) -> None:
+        facts = processes.facts()
+        self.assertRegex(facts["platform"], r"^[a-z]+-\w+$")
+        self.assertIn(facts["virtual"], (True, False, None))
+
+    def test_the_client_has_a_cpu_of_its_own_where_there_is_one(self) -> None:
+        alone = Placement("0", "1", 1, False)
+        self.assertEqual(placements([0, 1], True), [alone, Placement("0,1", "1", 2, True)])
+        self.assertEqual(placements([0, 1, 2, 3], True), [alone, Placement("0,1", "2", 2, False)])
+        self.assertEqual(placements([4, 6], True)[1], Placement("4,6", "6", 2, True))
+        with self.assertRaises(ValueError):
+            placements([3], True)
+
+    def test_without_pinning_the_server_has_all(self) -> None:
+        self.assertEqual(placements([0, 1, 2], False), [Placement(None, None, 3, False)])
+        self.assertTrue(placements([0, 1], False)[0].shared)
+        self.assertEqual((processes.pin(None), processes.pin("3")), ([], ["taskset", "-c", "3"]))
+
+    def test_each_backend_is_a_scenario(self) -> None:
+        self.assertEqual(list(MATRIX), [f"matrix-{backend}" for backend in BACKENDS])
+
+
 class Judging(unittest.TestCase):
     """Medians, ratios in the same round, and verdicts."""
 
@@ -71,6 +110,16 @@ class Judging(unittest.TestCase):
         lines = {line["arm"]: line for line in scenarios.medians(self.records)}
         self.assertEqual(lines["ours-a"]["ratio"], 3.0)
         self.assertEqual(lines["uvicorn"]["ratio"], 1.0)
+
+    def test_numbers_of_cpus_are_kept_apart(self) -> None:
+        two = [
+            entry | {"cpus": 2, "per_core": entry["per_core"] * (1 + (entry["arm"] == "ours-a"))}
+            for entry in self.records
+        ]
+        one = [entry | {"cpus": 1} for entry in self.records]
+        lines = scenarios.medians([*two, *one])
+        self.assertEqual([line["cpus"] for line in lines], [1, 1, 1, 2, 2, 2])
+        self.assertEqual({line["cpus"]: line["ratio"] for line in lines if line["arm"] == "ours-a"}, {1: 3.0, 2: 6.0})
 
     def test_the_best_arm_counts(self) -> None:
         judged = bars.judge(self.bar, {"hello": self.records})

@@ -71,3 +71,16 @@ wheel() {
     "$dir/bin/python" -m pip install --quiet --disable-pip-version-check --force-reinstall --no-deps "$file"
     echo "$hash" >"$stamp"
 }
+
+# debian PACKAGE...: installs them, where there is apt-get.
+debian() {
+    command -v apt-get >/dev/null 2>&1 || fail "not installed: $*"
+    echo "installing $*"
+    apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq "$@" </dev/null >/dev/null
+}
+
+# The interpreter that figures are taken with: 3.13 where pyenv has one, python3 otherwise.
+bench_python() {
+    local prefix
+    if prefix=$(pyenv prefix 3.13 2>/dev/null); then echo "$prefix/bin/python3"; else command -v python3; fi
+}

@@ -7,10 +7,10 @@ import resource
 import subprocess
 import time
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
 from .client import BROWSER
-from .server import TICK, Server
+from .processes import everybody, pin
+from .server import Server
 
 UNITS = {"us": 1.0, "ms": 1e3, "s": 1e6, "m": 60e6}
 
@@ -33,12 +33,12 @@ class Run:
     """Microseconds."""
     errors: int
     """Socket errors and responses that were not 2xx or 3xx."""
-    foreign: float
-    """CPU seconds a second that were neither the server's nor the runner's and its children's, nor idle."""
+    foreign: float | None
+    """CPU seconds a second that were not idle, not the server's, and not the runner's and its children's; if known."""
 
     def record(self) -> dict[str, float]:
         """For JSON."""
-        return {key: round(value, 3) for key, value in asdict(self).items()}
+        return {key: round(value, 3) for key, value in asdict(self).items() if value is not None}
 
 
 def _time(text: str) -> float:
@@ -69,32 +69,32 @@ def parse(text: str) -> tuple[int, float, float, float, float, int]:
     return int(total[1]), seconds, _time(p50[1]), _time(p99[1]), _time(spread[1]), errors
 
 
-def command(port: int, path: str, connections: int, seconds: float, cpu: str = "1") -> list[str]:
-    """The wrk command line: one thread, pinned, browser-like fields."""
+def command(server: Server, path: str, connections: int, seconds: float) -> list[str]:
+    """The wrk command line: one thread, on the client's CPU, browser-like fields."""
     fields = [part for name, value in BROWSER.items() for part in ("-H", f"{name}: {value}")]
     # wrk takes whole seconds only.
     duration = ["-t1", f"-c{connections}", f"-d{max(1, round(seconds))}s", "--latency"]
-    return ["taskset", "-c", cpu, "wrk", *duration, *fields, f"http://127.0.0.1:{port}{path}"]
-
-
-def _everybody() -> float:
-    """Seconds of all processes so far, and those that went to other machines of the host, from /proc/stat (proc(5))."""
-    user, nice, system, _, _, _, _, steal = map(int, Path("/proc/stat").read_text().split(maxsplit=9)[1:9])
-    return (user + nice + system + steal) / TICK
+    return [*pin(server.client), "wrk", *duration, *fields, f"http://127.0.0.1:{server.port}{path}"]
 
 
 def _runner() -> float:
-    """The same of the runner and its children that have ended."""
+    """CPU seconds of the runner and its children that have ended."""
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return sum(usage.ru_utime + usage.ru_stime for usage in used)
 
 
+def _others() -> float | None:
+    """CPU seconds of everybody but the runner."""
+    seconds = everybody()
+    return None if seconds is None else seconds - _runner()
+
+
 def run(server: Server, path: str, connections: int, seconds: float) -> Run:
     """Loads a server and measures both sides."""
-    before, others, start = server.cpu_seconds(), _everybody() - _runner(), time.perf_counter()
-    done = subprocess.run(command(server.port, path, connections, seconds), check=True, capture_output=True, text=True)
-    spent, wall = server.cpu_seconds() - before, time.perf_counter() - start
-    foreign = max(0.0, _everybody() - _runner() - others - spent) / wall
+    before, others, start = server.cpu_seconds(), _others(), time.perf_counter()
+    done = subprocess.run(command(server, path, connections, seconds), check=True, capture_output=True, text=True)
+    spent, now, wall = server.cpu_seconds() - before, _others(), time.perf_counter() - start
+    foreign = None if others is None or now is None else max(0.0, now - others - spent) / wall
     requests, lasted, p50, p99, most, errors = parse(done.stdout)
     cores = spent / wall
     return Run(requests / lasted, cores, requests / spent if spent else 0.0, p50, p99, most, errors, foreign)
@@ -102,4 +102,4 @@ def run(server: Server, path: str, connections: int, seconds: float) -> Run:
 
 def warm(server: Server, path: str, connections: int) -> None:
     """A second of load that is not looked at."""
-    subprocess.run(command(server.port, path, connections, 1), check=True, capture_output=True)
+    subprocess.run(command(server, path, connections, 1), check=True, capture_output=True)

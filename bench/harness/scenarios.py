@@ -43,8 +43,8 @@ class Load:
     path: str
     connections: list[int]
     watch_threads: bool = False
-    cpus: str = "0"
-    """The server's CPUs; the second is the load generator's too."""
+    cpus: str | None = "0"
+    """The server's CPUs; the second is the load generator's too. None is wherever the kernel puts it."""
     arms: list[Arm] = field(default_factory=lambda: [*OURS, *OTHERS])
 
 
@@ -66,7 +66,7 @@ def same_bodies(setting: Setting, arms: list[Arm], name: str, plan: Load) -> Non
     """
     expected: tuple[int, str | None, bytes] | None = None
     for arm in arms:
-        with serving(arm, setting.python, plan.app, name) as server:
+        with serving(arm, setting.python, plan.app, name, plan.cpus) as server:
             status, fields, body = get(server.port, plan.path)
             answer = (status, fields.get("content-type"), body)
             assert status == 200 and body, f"{arm.name} answers {status} {body[:200]!r}"
@@ -116,7 +116,7 @@ def plain(setting: Setting, name: str) -> list[Record]:
                 for connections in plan.connections:
                     load.warm(server, plan.path, connections)
                     record = measure(server, plan, connections, setting.seconds)
-                    if plan.cpus != "0":
+                    if plan.cpus and plan.cpus != "0":
                         record["cpus"] = len(plan.cpus.split(","))
                     records.append({"arm": arm.name, "round": number, "connections": connections, **record})
                     print(
@@ -127,17 +127,19 @@ def plain(setting: Setting, name: str) -> list[Record]:
 
 
 def medians(records: list[Record], baseline: str = "uvicorn") -> list[Record]:
-    """One record an arm and connection count: medians over rounds, and the ratio to the baseline in the same round."""
-    groups: dict[tuple[str, int], list[Record]] = {}
+    """One record an arm, connection count and number of CPUs: medians over rounds, of ratios to the baseline too.
+
+    A ratio is taken within a round. Fewer CPUs come first.
+    """
+    groups: dict[tuple[str, int, int], list[Record]] = {}
+    reference = {}
     for record in records:
-        groups.setdefault((record["arm"], record.get("connections", 0)), []).append(record)
-    reference = {
-        (record["round"], record.get("connections", 0)): record.get("per_core")
-        for record in records
-        if record["arm"] == baseline
-    }
+        where = (record.get("connections", 0), record.get("cpus", 0))
+        groups.setdefault((record["arm"], *where), []).append(record)
+        if record["arm"] == baseline:
+            reference[record["round"], *where] = record.get("per_core")
     summary = []
-    for (arm, connections), rounds in groups.items():
+    for (arm, connections, cpus), rounds in groups.items():
         line: Record = {"arm": arm, "connections": connections, "rounds": len(rounds)}
         for key, value in rounds[0].items():
             if key not in ("arm", "round", "connections") and isinstance(value, (int, float)):
@@ -145,9 +147,9 @@ def medians(records: list[Record], baseline: str = "uvicorn") -> list[Record]:
         ratios = [
             record["per_core"] / base
             for record in rounds
-            if (base := reference.get((record["round"], connections))) and "per_core" in record
+            if (base := reference.get((record["round"], connections, cpus))) and "per_core" in record
         ]
         if ratios:
             line["ratio"] = round(statistics.median(ratios), 3)
         summary.append(line)
-    return summary
+    return sorted(summary, key=lambda line: line.get("cpus", 0))

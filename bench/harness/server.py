@@ -1,4 +1,4 @@
-"""One server under measurement: started in a process group of its own, pinned, watched through /proc, and stopped."""
+"""One server under measurement: started in a process group of its own, pinned, watched, and stopped."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from pathlib import Path
 
 from .arms import Arm
 from .client import get
+from .processes import group_seconds, members, pin, stat
 
 BENCH = Path(__file__).resolve().parent.parent
-TICK = os.sysconf("SC_CLK_TCK")
 START_SECONDS = 20.0
 STOP_SECONDS = 15.0
 
@@ -42,26 +42,20 @@ class Server:
     process: subprocess.Popen[bytes]
     port: int
     log: Path
+    client: str | None
+    """The CPUs of those who load it; None is wherever the kernel puts them."""
 
     def members(self) -> list[int]:
         """Process ids of the group."""
-        found = []
-        for entry in Path("/proc").iterdir():
-            if entry.name.isdigit():
-                try:
-                    if os.getpgid(int(entry.name)) == self.process.pid:
-                        found.append(int(entry.name))
-                except ProcessLookupError:
-                    pass
-        return found
+        return members(self.process.pid)
 
     def worker(self) -> int:
         """The process that serves: the group's busiest."""
-        return max(self.members(), key=lambda pid: _stat(pid)[0])
+        return max(self.members(), key=lambda pid: stat(pid)[0])
 
     def cpu_seconds(self) -> float:
         """User and system time of every thread so far."""
-        return sum(_stat(pid)[0] for pid in self.members()) / TICK
+        return group_seconds(self.process.pid)
 
     def rss(self) -> int:
         """Resident bytes, from `smaps_rollup`: the count in `stat` lags by up to a few hundred KiB since Linux 6.2."""
@@ -69,7 +63,7 @@ class Server:
 
     def threads(self) -> int:
         """Threads of the process that serves."""
-        return _stat(self.worker())[1]
+        return stat(self.worker())[1]
 
     def descriptors(self) -> int:
         """Open descriptors of the process that serves."""
@@ -96,15 +90,6 @@ def _resident(pid: int) -> int:
     return next(int(line.split()[1]) * 1024 for line in text.splitlines() if line.startswith("Rss:"))
 
 
-def _stat(pid: int) -> tuple[int, int]:
-    """Clock ticks and threads of one process (proc(5)); zeros when it has gone."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except (FileNotFoundError, ProcessLookupError):
-        return 0, 0
-    return int(fields[11]) + int(fields[12]), int(fields[17])
-
-
 def _answers(port: int) -> bool:
     try:
         get(port, "/")
@@ -128,17 +113,19 @@ def _wait_until_ready(server: Server) -> None:
 
 
 @contextmanager
-def serving(arm: Arm, python: str, app: str, scenario: str, cpus: str = "0") -> Iterator[Server]:
-    """Starts an arm on its CPUs and stops it at the end."""
+def serving(
+    arm: Arm, python: str, app: str, scenario: str, cpus: str | None = "0", client: str | None = "1"
+) -> Iterator[Server]:
+    """Starts an arm on its CPUs and stops it at the end; `client` is where its load will run."""
     port = free_port()
-    argv = ["taskset", "-c", cpus, *arm.argv(python, app, port, scenario)]
+    argv = [*pin(cpus), *arm.argv(python, app, port, scenario)]
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "log"
         with log.open("wb") as output:
             process = subprocess.Popen(
                 argv, cwd=BENCH, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
             )
-        server = Server(arm, process, port, log)
+        server = Server(arm, process, port, log, client)
         _wait_until_ready(server)
         try:
             yield server
