@@ -12,6 +12,7 @@ python -m pytest tests --against uvicorn           the same tests against uvicor
 
 from __future__ import annotations
 
+import gc
 import signal
 import sys
 import uuid
@@ -22,7 +23,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from harness.server import Server, Servers, Target, violations
+from harness.server import Server, Servers, Target, close_fork_server, violations
 from harness.targets import BASE, KQUEUE, KQUEUE_UVLOOP, UVICORN, UVLOOP, missing, serves_wsgi
 
 
@@ -37,6 +38,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Our markers."""
     config.addinivalue_line("markers", "uvloop: also runs with --loop uvloop")
     config.addinivalue_line("markers", "kqueue: also runs over the emulated kqueue, where the wheel has it")
+    config.addinivalue_line("markers", "own_process: its servers are started by their command, and not forked")
     config.addinivalue_line("markers", "beyond_uvicorn(why): uvicorn does not do this")
     config.addinivalue_line("markers", "wsgi: serves a WSGI application")
     config.addinivalue_line("markers", "behaviour(number, ...): what it shows, by its number in docs/conformance.md")
@@ -80,6 +82,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         # With --only there may be no target left for a test; pytest then skips it, with a parameter of its own.
         of = getattr(callspec.params.get("target"), "label", "all") if callspec else "all"
         item.add_marker(pytest.mark.xdist_group(f"{item.path.stem}-{of}"))
+
+
+def pytest_collection_finish() -> None:
+    """Thousands of tests are no garbage: each full collection would look at them again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)
@@ -137,12 +145,13 @@ def probe(servers: Servers) -> Server:
 
 
 @pytest.fixture
-def start(target: Target) -> Iterator[Callable[..., Server]]:
+def start(target: Target, request: pytest.FixtureRequest) -> Iterator[Callable[..., Server]]:
     """Start a server that belongs to this test alone; it is killed at the end if it still runs."""
     started: list[Server] = []
+    own_process = request.node.get_closest_marker("own_process") is not None
 
     def starter(app: str = "probe:app", *options: str, **keywords: object) -> Server:
-        started.append(Server(target, app, *options, **keywords))  # type: ignore[arg-type]
+        started.append(Server(target, app, *options, **{"own_process": own_process} | keywords))  # type: ignore[arg-type]
         return started[-1]
 
     yield starter
@@ -161,6 +170,11 @@ def start(target: Target) -> Iterator[Callable[..., Server]]:
 def key() -> str:
     """A name under which the probe application keeps what it notes for this test."""
     return uuid.uuid4().hex
+
+
+def pytest_sessionfinish() -> None:
+    """What servers were forked from ends with the tests."""
+    close_fork_server()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

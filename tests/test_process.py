@@ -16,6 +16,8 @@ from harness.client import WireError, request
 from harness.server import Server
 from harness.waiting import settled, until
 
+pytestmark = pytest.mark.own_process
+
 Start = Callable[..., Server]
 
 

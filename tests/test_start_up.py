@@ -23,6 +23,8 @@ from harness.server import APPS, Process, Server, Target, environment, under_val
 from harness.targets import missing
 from harness.waiting import until
 
+pytestmark = pytest.mark.own_process
+
 HERE = Target(backend="epoll")
 
 

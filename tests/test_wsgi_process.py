@@ -13,7 +13,7 @@ from harness.client import Client, request
 from harness.server import Process, Server, Target
 from harness.waiting import until
 
-pytestmark = [pytest.mark.wsgi, pytest.mark.kqueue]
+pytestmark = [pytest.mark.wsgi, pytest.mark.kqueue, pytest.mark.own_process]
 
 APP = "wsgi_strict_app:app"
 Start = Callable[..., Server]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import re
 import signal
@@ -15,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from .client import Client, Response
+from .forks import COMMAND, Forked, ForkServer, can_be_forked
 from .waiting import SOON, until
 
 APPS = Path(__file__).resolve().parent.parent / "apps"
@@ -68,6 +70,18 @@ def environment(**extra: str) -> dict[str, str]:
     return kept | {"PYTHONUNBUFFERED": "1"} | extra
 
 
+@functools.cache
+def fork_server() -> ForkServer:
+    """What this process forks servers from."""
+    return ForkServer(environment())
+
+
+def close_fork_server() -> None:
+    """Ends it, if there is one."""
+    if fork_server.cache_info().currsize:
+        fork_server().close()
+
+
 def under_validation(app: str, *options: str, env: dict[str, str] | None = None) -> tuple[str, dict[str, str]]:
     """The import string of the validator around an application, and the environment that it needs."""
     name = "validated:make" if "--factory" in options else "validated:app"
@@ -81,20 +95,29 @@ class Process:
     judged = True
 
     def __init__(
-        self, command: list[str], cwd: Path = APPS, env: dict[str, str] | None = None, pass_fds: tuple[int, ...] = ()
+        self,
+        command: list[str],
+        cwd: Path = APPS,
+        env: dict[str, str] | None = None,
+        pass_fds: tuple[int, ...] = (),
+        own_process: bool = True,
     ) -> None:
         self.command = command
-        self.process = subprocess.Popen(
-            command,
-            cwd=cwd,
-            env=environment(**(env or {})),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            errors="replace",
-            pass_fds=pass_fds,
-        )
+        self.process: subprocess.Popen[str] | Forked
+        if not own_process and can_be_forked(command, env or {}, pass_fds):
+            self.process = fork_server().start(command[len(COMMAND) :], cwd, environment(**(env or {})))
+        else:
+            self.process = subprocess.Popen(
+                command,
+                cwd=cwd,
+                env=environment(**(env or {})),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                errors="replace",
+                pass_fds=pass_fds,
+            )
         self.pid = self.process.pid
         self._lines: list[str] = []
         self._out: list[str] = []
@@ -189,15 +212,18 @@ class Server(Process):
         wait_ready: bool = True,
         validated: bool = True,
         pass_fds: tuple[int, ...] = (),
+        own_process: bool = False,
     ) -> None:
-        """`validated=False` leaves the validator out, for tests about loading an application or what one costs."""
+        """`validated=False` leaves the validator out, for tests about loading an application or what one costs;
+        `own_process` starts the command, and not a copy of a process that has imported what it imports."""
         self.target = target
         self.judged = target.server == "m0serve"
         self.expected_tracebacks: list[str] = [EXPECTED]
         if validated and ":" in app:
             app, env = under_validation(app, *options, env=env)
         bind = () if {"--port", "--uds", "--fd"} & set(options) else ("--port", "0")
-        super().__init__([*target.command(), *bind, *options, app], cwd=cwd, env=env, pass_fds=pass_fds)
+        command = [*target.command(), *bind, *options, app]
+        super().__init__(command, cwd=cwd, env=env, pass_fds=pass_fds, own_process=own_process)
         self.address: tuple[str, int] | str = address or ("127.0.0.1", 0)
         if wait_ready:
             try:
