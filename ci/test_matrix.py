@@ -189,6 +189,10 @@ class Judging(Folder):
         text = table.table(judge.compare(expect.load(EXPECTED), [Row("measured", "p-x", "epoll", cells)]))
         self.assertIn("| not run | 0.80* (1, 1), met | not run | not run | not run | 1.30 (1, 1), met |", text)
 
+    def test_a_folder_without_artifacts_is_an_error(self) -> None:
+        code, text = self.run_command()
+        self.assertEqual((code, "no artifact of the matrix" in text), (2, True), text)
+
     def test_an_artifact_that_cannot_be_read_is_an_error_of_its_own(self) -> None:
         (self.folder / "x-matrix-y.json").write_text("{")
         code, text = self.run_command()

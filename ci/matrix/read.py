@@ -159,5 +159,12 @@ def merged(rows: Iterable[Row]) -> list[Row]:
 
 
 def artifacts_in(folder: Path) -> list[Path]:
-    """Every artifact of the matrix below a folder."""
-    return sorted(path for path in folder.rglob("*.json") if "matrix-" in path.name)
+    """Every artifact of the matrix below a folder.
+
+    Raises:
+        ArtifactError: there is none.
+    """
+    found = sorted(path for path in folder.rglob("*.json") if "matrix-" in path.name)
+    if not found:
+        raise ArtifactError(f"{folder}: no artifact of the matrix lies there")
+    return found

@@ -4,7 +4,7 @@
 #
 #   ci/matrix/run.sh                            all of it
 #   ci/matrix/run.sh --backends epoll --add     one backend more, into the artifact that an earlier piece began
-#   ci/matrix/run.sh --table [FOLDER]           the table alone, from artifacts that lie there
+#   ci/matrix/run.sh --table [FOLDER]           the table alone, from artifacts below a folder (from the root)
 set -euo pipefail
 . "$(dirname "$0")/../common.sh"
 export PYTHONPATH=$root/ci
