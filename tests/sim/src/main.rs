@@ -6,7 +6,7 @@
 use std::process::ExitCode;
 use std::time::{Duration, Instant, SystemTime};
 
-use m0_sim::costs::{as_json, calibrate, print_tables};
+use m0_sim::costs::{as_json, calibrate, print_breakdown, print_tables, print_wakes};
 use m0_sim::plan::Model;
 use m0_sim::run::{Outcome, run};
 
@@ -18,6 +18,8 @@ sim --canaries           the canaries alone
 sim --calibrate          measures what a profile needs of this machine
 sim --costs              throughput and latency of both models on a machine that a profile describes
   --json                 the same as JSON
+  --breakdown            what a request costs there, under the name of each cost
+  --wakes                how the ratio of the models depends on what waking a thread takes
   --model pump|inverted  rather than the one that the seed draws
   --plant NAME           with a planted defect, in a build with the feature canary
   --findings N           stops after so many findings (1)";
@@ -41,6 +43,8 @@ struct Arguments {
     canaries: bool,
     costs: bool,
     json: bool,
+    breakdown: bool,
+    wakes: bool,
     calibrate: bool,
 }
 
@@ -57,6 +61,8 @@ impl Arguments {
             canaries: false,
             costs: false,
             json: false,
+            breakdown: false,
+            wakes: false,
             calibrate: false,
         };
         let mut words = std::env::args().skip(1);
@@ -66,6 +72,8 @@ impl Arguments {
                 "--calibrate" => parsed.calibrate = true,
                 "--costs" => parsed.costs = true,
                 "--json" => parsed.json = true,
+                "--breakdown" => parsed.breakdown = true,
+                "--wakes" => parsed.wakes = true,
                 "--canaries" => parsed.canaries = true,
                 "--seed" => parsed.seed = Some(words.next()?.parse().ok()?),
                 "--from" => parsed.from = Some(words.next()?.parse().ok()?),
@@ -106,6 +114,10 @@ fn main() -> ExitCode {
     } else if arguments.costs {
         if arguments.json {
             println!("{:#}", as_json());
+        } else if arguments.breakdown {
+            print_breakdown();
+        } else if arguments.wakes {
+            print_wakes();
         } else {
             print_tables();
         }

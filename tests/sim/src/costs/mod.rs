@@ -4,13 +4,17 @@
 //! Owns no faults: clients keep so many connections busy, each with the next request as soon as it has its answer. See
 //! `docs/notes/simulator.md` for what follows from the figures, and what does not.
 
+mod asyncio;
 mod calibrate;
+mod clients;
+mod ledger;
 mod machine;
 mod profile;
 mod run;
 mod table;
 
 pub use calibrate::calibrate;
-pub use profile::{MAC, Profile, VIRTUAL};
-pub use run::{Figures, measure};
-pub use table::{as_json, print_tables};
+pub use ledger::{Cost, Ledger};
+pub use profile::{Handoff, MAC, Profile, VIRTUAL};
+pub use run::{Cell, Figures, measure};
+pub use table::{as_json, print_breakdown, print_tables, print_wakes};

@@ -2,6 +2,16 @@
 
 use crate::plan::{MICRO, Nanos, SECOND};
 
+/// How the pump's threads hand over to each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Handoff {
+    /// By rings, as the product does: a thread that parks is rung for, and the loop spins before it parks.
+    Memory,
+    /// By datagrams, as the original of the record did: one for the jobs of a pass, and one for what an iteration of the
+    /// event loop said.
+    Datagrams,
+}
+
 /// A machine.
 #[derive(Clone, Copy, Debug)]
 pub struct Profile {
@@ -43,6 +53,14 @@ pub struct Profile {
     pub client: Nanos,
     /// From one end of a connection to the other.
     pub net: Nanos,
+}
+
+impl Profile {
+    /// Sending or receiving a datagram about so many jobs.
+    #[must_use]
+    pub fn datagram_of(&self, jobs: u64) -> Nanos {
+        self.datagram + jobs * self.in_datagram
+    }
 }
 
 const IN_DATAGRAM: Nanos = 430 / 2;

@@ -13,8 +13,11 @@ use m0serve::handoff::{Direct, Job, Link, Routes, rings};
 use m0serve::log::Logger;
 use m0serve::model::pump::LoopThread;
 
-use super::machine::{Asyncio, Machine, REQUEST, respond};
-use super::profile::Profile;
+use super::asyncio::{Asyncio, respond};
+use super::clients::Clients;
+use super::ledger::{Cost, Ledger};
+use super::machine::{Machine, REQUEST};
+use super::profile::{Handoff, Profile};
 use crate::plan::{Model, Nanos};
 
 /// What a cell of the table says.
@@ -28,6 +31,10 @@ pub struct Figures {
     pub p50: Nanos,
     /// 99th percentile.
     pub p99: Nanos,
+    /// Answers that it is about.
+    pub answers: usize,
+    /// Where the time went of the loop's thread, and of asyncio's if that is another.
+    pub spent: [Ledger; 2],
 }
 
 #[derive(Clone)]
@@ -39,15 +46,33 @@ impl Shared {
     }
 }
 
-/// One cell, of so many answers after a warm-up.
+/// What is measured.
+#[derive(Clone, Copy, Debug)]
+pub struct Cell {
+    /// The machine.
+    pub profile: Profile,
+    /// Between the pump's threads; of no interest to the other model.
+    pub handoff: Handoff,
+    /// Which model.
+    pub model: Model,
+    /// CPUs for the server.
+    pub cpus: usize,
+    /// Connections, each with a request under way.
+    pub connections: usize,
+    /// Answers after a warm-up.
+    pub answers: usize,
+}
+
+/// Runs one cell.
 ///
 /// # Panics
 /// When the model stands still.
 #[must_use]
-pub fn measure(profile: Profile, model: Model, cpus: usize, connections: usize, answers: usize) -> Figures {
+pub fn measure(cell: &Cell) -> Figures {
     let (clock, hand) = Clock::manual();
     let waker = Waker::silent();
-    let machine = Machine::new(profile, cpus, connections, answers, hand, waker.clone());
+    let clients = Clients::new(&cell.profile, cell.connections, cell.answers);
+    let machine = Machine::new(cell.profile, cell.handoff, cell.cpus, clients, hand, waker.clone());
     let machine = Shared(Arc::new(Mutex::new(machine)));
     let log = Logger::to(LogLevel::Error, false, clock.clone(), -1, -1);
     let backend = Priced {
@@ -59,22 +84,25 @@ pub fn measure(profile: Profile, model: Model, cpus: usize, connections: usize, 
     engine
         .listen(OwnedFd::from(null))
         .expect("a listener without a network");
-    let ended = match model {
+    let ended = match cell.model {
         Model::Inverted => inverted(&machine, engine),
-        Model::Pump => pump(&machine, engine, waker, cpus),
+        Model::Pump => pump(&machine, engine, waker, cell),
     };
     let machine = machine.lock();
     assert!(
-        ended.is_err() && machine.is_over(),
+        ended.is_err() && machine.clients.are_over(),
         "it ends when the clients have had enough"
     );
-    let (rate, cores, latencies) = machine.figures();
+    let (spent, latencies) = (machine.spent(), machine.clients.latencies());
+    let time = spent[0].total() as f64;
     let part = |of: usize| latencies[latencies.len() * of / 100];
     Figures {
-        rate,
-        cores,
+        rate: latencies.len() as f64 * 1e9 / time,
+        cores: (spent[0].busy() + spent[1].busy()) as f64 / time,
         p50: part(50),
         p99: part(99),
+        answers: latencies.len(),
+        spent,
     }
 }
 
@@ -90,11 +118,11 @@ fn inverted(machine: &Shared, engine: Engine) -> io::Result<()> {
         direct.engine.wait(None)?;
         direct.engine.pass(|_, _| {});
         if link.has_jobs() {
-            machine.lock().spend(costs.iteration);
+            machine.lock().spend(Cost::Iteration, costs.iteration);
         }
         while let Some(job) = link.next_job() {
             if let Job::Request(request) = job {
-                machine.lock().spend(costs.app);
+                machine.lock().spend(Cost::App, costs.app);
                 respond(request.id, &mut link);
             }
             if !link.has_jobs() {
@@ -105,11 +133,13 @@ fn inverted(machine: &Shared, engine: Engine) -> io::Result<()> {
 }
 
 /// The loop's thread as it is; asyncio's is a part of the machine.
-fn pump(machine: &Shared, engine: Engine, to_loop: Waker, cpus: usize) -> io::Result<()> {
+fn pump(machine: &Shared, engine: Engine, to_loop: Waker, cell: &Cell) -> io::Result<()> {
     let to_host = Waker::silent();
     let (host, at_loop) = rings(to_loop, to_host.clone());
-    machine.lock().asyncio = Some(Box::new(Asyncio::new(Link::Ring(host), to_host)));
-    let mut run = LoopThread::new(engine, at_loop, Routes::default(), cpus > 1);
+    machine.lock().asyncio = Some(Box::new(Asyncio::new(Link::Ring(host), to_host, cell.handoff)));
+    // The spin came with the rings.
+    let spins = cell.cpus > 1 && cell.handoff == Handoff::Memory;
+    let mut run = LoopThread::new(engine, at_loop, Routes::default(), spins);
     while run.turn(None, &|| false)? {}
     Ok(())
 }
@@ -158,7 +188,7 @@ impl Backend for Priced {
         self.machine.lock().wait(timeout)
     }
     fn is_ready(&self) -> bool {
-        self.machine.lock().spend(LOOK);
+        self.machine.lock().spend(Cost::Look, LOOK);
         false
     }
     fn next(&mut self) -> Option<Completion> {
