@@ -18,6 +18,8 @@
 use std::os::fd::RawFd;
 
 use crate::sync::Arc;
+#[cfg(not(feature = "modelled"))]
+use crate::sync::atomic::AtomicBool;
 use crate::sync::atomic::{AtomicU32, Ordering, fence};
 
 const AWAKE: u32 = 0;
@@ -44,11 +46,18 @@ impl Waker {
         }
     }
 
-    /// A waker whose bell nobody hears: its owner is simulated, and is looked at with [`Waker::is_parked`].
+    /// A waker whose bell makes no sound: its owner is simulated, and looks with [`Waker::has_rung`] whether it was rung.
     #[cfg(not(feature = "modelled"))]
     #[must_use]
     pub fn silent() -> Waker {
-        Waker::new(Bell::Silent)
+        Waker::new(Bell::Silent(AtomicBool::new(false)))
+    }
+
+    /// Whether a silent bell was rung since this was last asked: that ends one wait of its owner.
+    #[cfg(not(feature = "modelled"))]
+    #[must_use]
+    pub fn has_rung(&self) -> bool {
+        matches!(&self.shared.bell, Bell::Silent(rung) if rung.swap(false, Ordering::Acquire))
     }
 
     /// The owner says that it is about to block. It must look at its queues after this call and before it blocks.
@@ -140,6 +149,7 @@ mod bell {
 
     #[cfg(any(not(target_os = "linux"), feature = "emulated-kqueue"))]
     use crate::readiness::kqueue::UserEvent;
+    use crate::sync::atomic::{AtomicBool, Ordering};
 
     /// What ends a wait.
     #[derive(Debug)]
@@ -151,8 +161,8 @@ mod bell {
         /// An event of the owner's own queue.
         #[cfg(any(not(target_os = "linux"), feature = "emulated-kqueue"))]
         User(UserEvent),
-        /// Nothing.
-        Silent,
+        /// A flag.
+        Silent(AtomicBool),
     }
 
     impl Bell {
@@ -178,7 +188,7 @@ mod bell {
                 }
                 #[cfg(any(not(target_os = "linux"), feature = "emulated-kqueue"))]
                 Bell::User(event) => event.ring(),
-                Bell::Silent => {}
+                Bell::Silent(rung) => rung.store(true, Ordering::Release),
             }
         }
 
@@ -188,7 +198,7 @@ mod bell {
                 Bell::Eventfd(fd) => fd.as_raw_fd(),
                 #[cfg(feature = "emulated-kqueue")]
                 Bell::User(_) => -1,
-                Bell::Silent => -1,
+                Bell::Silent(_) => -1,
             }
         }
     }

@@ -1,18 +1,19 @@
 //! Accepting: addresses, options, pauses, several listeners, many connections.
 
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixListener;
 use std::time::Duration;
 
 use socket2::SockRef;
 
 use crate::contract;
 use crate::rig::{Rig, pattern};
+use crate::site::{Client, reset};
 
 /// The server's end of a connection, found among this process's descriptors.
-fn server_end(client: &TcpStream) -> OwnedFd {
+fn server_end(client: &Client) -> OwnedFd {
     let (ours, theirs) = (client.local_addr().unwrap(), client.peer_addr().unwrap());
     for entry in std::fs::read_dir("/proc/self/fd").unwrap() {
         let fd: i32 = entry.unwrap().file_name().to_str().unwrap().parse().unwrap();
@@ -69,7 +70,7 @@ contract! {
         let path = std::env::temp_dir().join(format!("m0-contract-{}-{}.sock", std::process::id(), rig.address.port()));
         let socket = UnixListener::bind(&path).unwrap();
         rig.backend.listen(socket.into()).unwrap();
-        let mut client = UnixStream::connect(&path).unwrap();
+        let mut client = rig.site.connect_local(&path).unwrap();
         let token = rig.accept();
         assert_eq!((rig.seen(token).peer, rig.seen(token).local), (None, None));
         let bytes = pattern(3 << 20, 1);
@@ -99,7 +100,7 @@ contract! {
         let original = std::fs::read_dir("/proc/self/fd")
             .unwrap()
             .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<i32>().ok())
-            .filter(|fd| *fd != server.as_raw_fd() && *fd != client.as_raw_fd())
+            .filter(|fd| *fd != server.as_raw_fd())
             .find(|fd| {
                 // SAFETY: as in `server_end`.
                 let borrowed = unsafe { BorrowedFd::borrow_raw(*fd) };
@@ -116,7 +117,7 @@ contract! {
     fn pause_and_resume(rig) {
         rig.backend.pause_accept(rig.listener);
         rig.turns_for(Duration::from_millis(10));
-        let clients: Vec<TcpStream> = (0..20).map(|_| TcpStream::connect(rig.address).unwrap()).collect();
+        let clients: Vec<Client> = (0..20).map(|_| rig.dial().unwrap()).collect();
         rig.turns_for(Duration::from_millis(60));
         assert!(rig.accepted.is_empty());
         rig.backend.resume_accept(rig.listener);
@@ -133,7 +134,7 @@ contract! {
     fn unlisten(rig) {
         let (mut client, token) = rig.connect();
         rig.backend.unlisten(rig.listener);
-        rig.until("nobody listens", |rig| TcpStream::connect(rig.address).is_err());
+        rig.until("nobody listens", |rig| rig.dial().is_err());
         client.write_all(b"still").unwrap();
         rig.until_received(token, 5);
     }
@@ -151,9 +152,9 @@ contract! {
     /// A burst of clients that are gone before they are accepted, and one that stays.
     fn clients_that_are_gone_at_once(rig) {
         for _ in 0..100 {
-            crate::rig::reset(TcpStream::connect(rig.address).unwrap());
+            reset(rig.dial().unwrap());
         }
-        let mut client = TcpStream::connect(rig.address).unwrap();
+        let mut client = rig.dial().unwrap();
         client.write_all(b"I stay").unwrap();
         rig.until("the one that stays is heard", |rig| rig.seen.values().any(|seen| seen.received == b"I stay"));
     }

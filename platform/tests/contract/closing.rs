@@ -7,7 +7,8 @@ use bytes::Bytes;
 use m0_platform::{Options, SendBuf};
 
 use crate::contract;
-use crate::rig::{pattern, reset};
+use crate::rig::pattern;
+use crate::site::reset;
 
 contract! {
     /// The peer reads the end of file; `Closed` is the only completion.
@@ -182,7 +183,7 @@ contract! {
         assert_eq!(rig.backend.open_connections(), 0);
         // Reset, since bytes were left unread, or an end of file.
         assert!(matches!(reading.read(&mut [0; 8]), Ok(0) | Err(_)));
-        assert!(std::net::TcpStream::connect(rig.address).is_err(), "the listener is closed too");
+        assert!(rig.dial().is_err(), "the listener is closed too");
         rig.backend.shutdown();
         for token in [first, second] {
             rig.seen.get_mut(&token).unwrap().closed = true;

@@ -6,7 +6,8 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::contract;
-use crate::rig::{pattern, read_on_thread, reset};
+use crate::rig::{pattern, read_on_thread};
+use crate::site::reset;
 
 /// A file without a name.
 fn file(bytes: &[u8]) -> File {

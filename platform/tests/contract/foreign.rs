@@ -181,8 +181,7 @@ contract! {
             let fd = ours.as_raw_fd();
             rig.backend.watch(fd, READ).unwrap();
             // Takes the lowest number; the connection gets the next one, which is the one that is given back now.
-            let address = rig.address;
-            let mut client = std::net::TcpStream::connect(address).unwrap();
+            let mut client = rig.dial().unwrap();
             drop(ours);
             let token = rig.accept();
             rig.turn(Some(Duration::ZERO));

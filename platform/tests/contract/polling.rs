@@ -47,12 +47,11 @@ contract! {
         let fd = rig.backend.poll_fd().unwrap();
         assert_eq!(rig.backend.poll_fd().unwrap(), fd);
         comes_to_rest(rig, fd);
-        let address = rig.address;
         let bytes = pattern(4 << 20, 1);
         let client = std::thread::spawn({
-            let bytes = bytes.clone();
+            let (bytes, site, address) = (bytes.clone(), rig.site.clone(), rig.address);
             move || {
-                let mut client = std::net::TcpStream::connect(address).unwrap();
+                let mut client = site.connect(address).unwrap();
                 client.write_all(&bytes).unwrap();
                 let mut back = vec![0; bytes.len()];
                 client.read_exact(&mut back).unwrap();

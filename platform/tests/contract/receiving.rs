@@ -7,26 +7,21 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::contract;
-use crate::rig::{Rig, pattern, reset};
+use crate::rig::{Rig, pattern};
+use crate::site::reset;
 
 /// A reset is noticed within a second.
 #[track_caller]
 fn broken_within_a_second(rig: &mut Rig, token: m0_platform::Token) {
-    let start = Instant::now();
+    let start = rig.now();
     rig.until_ended(token);
-    let took = start.elapsed();
+    let took = rig.now().since(start);
     assert!(took < Duration::from_secs(1), "noticed after {took:?}");
     assert!(
         matches!(rig.seen(token).ended, Some(Err(_))),
         "{:?}",
         rig.seen(token).ended
     );
-}
-
-/// The largest buffer that the kernel gives a TCP socket (tcp(7)).
-fn largest_buffer(name: &str) -> usize {
-    let sizes = std::fs::read_to_string(format!("/proc/sys/net/ipv4/{name}")).unwrap();
-    sizes.split_whitespace().last().unwrap().parse().unwrap()
 }
 
 contract! {
@@ -155,7 +150,7 @@ contract! {
         let (client, token) = rig.connect();
         client.set_nonblocking(true).unwrap();
         rig.pause(token);
-        let bound = largest_buffer("tcp_rmem") + largest_buffer("tcp_wmem") + (2 << 20);
+        let bound = rig.site.buffers() + (2 << 20);
         let piece = vec![b'x'; 64 * 1024];
         let (mut written, mut full) = (0_usize, 0);
         while full < 50 {
@@ -259,7 +254,7 @@ contract! {
             }
         });
         // What the kernel holds, what the backend may hold, and some for what is on its way.
-        let most = largest_buffer("tcp_rmem") + largest_buffer("tcp_wmem") + (24 << 20);
+        let most = rig.site.buffers() + (24 << 20);
         let mut received = 0;
         while received < TOTAL {
             rig.backend.receive(token);

@@ -2,11 +2,13 @@
 
 use std::collections::{HashMap, HashSet};
 use std::io::Read;
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{OwnedFd, RawFd};
 use std::time::{Duration, Instant};
 
-use m0_platform::{Backend, Choice, Completion, EndOfReceive, Interest, Kind, ListenerId, Options, SendBuf, Token};
+use m0_platform::{Backend, Completion, EndOfReceive, Interest, ListenerId, SendBuf, Token};
+
+use crate::site::{Client, Site};
 
 /// Nothing that is expected takes this long, also on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(20);
@@ -30,6 +32,7 @@ pub struct Seen {
 /// A backend with a listener.
 pub struct Rig {
     pub backend: Box<dyn Backend>,
+    pub site: Site,
     pub listener: ListenerId,
     pub address: SocketAddr,
     pub seen: HashMap<Token, Seen>,
@@ -43,8 +46,8 @@ pub struct Rig {
     pub closing: HashSet<Token>,
 }
 
-/// Runs a test on one backend, or says loudly that it was not run.
-pub fn on(kind: Kind, options: &Options, test: impl FnOnce(&mut Rig)) {
+/// Runs a test on what opens, if it does, when this binary allows it, and with a watchdog.
+pub fn run(open: impl FnOnce() -> Option<(Box<dyn Backend>, Site)>, test: impl FnOnce(&mut Rig)) {
     let _guard = crate::guard();
     let (_alive, watched) = std::sync::mpsc::channel::<()>();
     std::thread::spawn(move || {
@@ -53,27 +56,19 @@ pub fn on(kind: Kind, options: &Options, test: impl FnOnce(&mut Rig)) {
             std::process::abort();
         }
     });
-    match Rig::open(kind, options) {
-        Ok(mut rig) => {
-            test(&mut rig);
-            rig.finish();
-        }
-        Err(why) => skipped(kind, &why),
+    if let Some((backend, site)) = open() {
+        let mut rig = Rig::new(backend, site);
+        test(&mut rig);
+        rig.finish();
     }
 }
 
-/// Says so where nobody can miss it: past the harness, which swallows what passing tests print. Once for each backend.
-pub fn skipped(kind: Kind, why: &str) {
-    static SAID: std::sync::Mutex<Vec<Kind>> = std::sync::Mutex::new(Vec::new());
-    let mut said = SAID.lock().unwrap();
-    if !said.contains(&kind) {
-        said.push(kind);
-        let line = format!("SKIPPED: every test on {}: {why}\n", kind.name());
-        std::io::Write::write_all(&mut std::io::stderr(), line.as_bytes()).unwrap();
-    }
+/// Says something past the harness, which swallows what passing tests print.
+pub fn say(line: &str) {
+    std::io::Write::write_all(&mut std::io::stderr(), format!("{line}\n").as_bytes()).unwrap();
 }
 
-/// Defines tests that run on every backend; each becomes `name::epoll`, `name::io_uring` and `name::kqueue`.
+/// Defines tests that run on every backend of the site.
 #[macro_export]
 macro_rules! contract {
     ($($(#[doc = $doc:literal])* $([options = $options:expr])? fn $name:ident($rig:ident) $body:block)*) => { $(
@@ -88,25 +83,20 @@ macro_rules! contract {
                 $(options = $options;)?
                 options
             }
-            #[test]
-            fn epoll() { $crate::rig::on(m0_platform::Kind::Epoll, &options(), check); }
-            #[test]
-            fn io_uring() { $crate::rig::on(m0_platform::Kind::IoUring, &options(), check); }
-            #[test]
-            fn kqueue() { $crate::rig::on(m0_platform::Kind::Kqueue, &options(), check); }
+            $crate::on_each_backend!();
         }
     )* };
 }
 
 impl Rig {
-    pub fn open(kind: Kind, options: &Options) -> Result<Rig, String> {
-        let (mut backend, resolved) = m0_platform::open(Choice::Only(kind), options).map_err(|why| why.sentence)?;
-        assert_eq!((backend.kind(), resolved.kind), (kind, kind));
+    /// A backend with a listener on the loopback interface.
+    pub fn new(mut backend: Box<dyn Backend>, site: Site) -> Rig {
         let socket = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = socket.local_addr().unwrap();
         let listener = backend.listen(OwnedFd::from(socket)).unwrap();
-        Ok(Rig {
+        Rig {
             backend,
+            site,
             listener,
             address,
             seen: HashMap::new(),
@@ -116,7 +106,7 @@ impl Rig {
             receive_at_once: true,
             paused: HashSet::new(),
             closing: HashSet::new(),
-        })
+        }
     }
 
     /// One wait, and everything that it gave.
@@ -214,19 +204,26 @@ impl Rig {
 
     /// Turns for a while, for what must not happen.
     pub fn turns_for(&mut self, time: Duration) {
-        let start = Instant::now();
-        while start.elapsed() < time {
+        let start = self.now();
+        while self.now().since(start) < time {
             self.turn(Some(Duration::from_millis(5)));
         }
     }
 
+    /// What time it is where the backend waits.
+    pub fn now(&self) -> m0_platform::Instant {
+        self.site.clock.now()
+    }
+
+    /// A client that has connected, and may not be accepted yet.
+    pub fn dial(&self) -> std::io::Result<Client> {
+        self.site.connect(self.address)
+    }
+
     /// A client and its connection.
     #[track_caller]
-    pub fn connect(&mut self) -> (TcpStream, Token) {
-        let client = TcpStream::connect(self.address).unwrap();
-        client.set_nodelay(true).unwrap();
-        client.set_read_timeout(Some(PATIENCE)).unwrap();
-        client.set_write_timeout(Some(PATIENCE)).unwrap();
+    pub fn connect(&mut self) -> (Client, Token) {
+        let client = self.dial().unwrap();
         let token = self.accept();
         (client, token)
     }
@@ -398,18 +395,10 @@ pub fn pattern(len: usize, seed: u64) -> Vec<u8> {
 }
 
 /// Reads exactly this much on a thread of its own.
-pub fn read_on_thread(mut client: TcpStream, len: usize) -> std::thread::JoinHandle<(TcpStream, Vec<u8>)> {
+pub fn read_on_thread(mut client: Client, len: usize) -> std::thread::JoinHandle<(Client, Vec<u8>)> {
     std::thread::spawn(move || {
         let mut bytes = vec![0; len];
         client.read_exact(&mut bytes).unwrap();
         (client, bytes)
     })
-}
-
-/// Closes with a reset instead of a FIN.
-pub fn reset(client: TcpStream) {
-    socket2::SockRef::from(&client)
-        .set_linger(Some(Duration::ZERO))
-        .unwrap();
-    drop(client);
 }

@@ -8,7 +8,8 @@ use bytes::Bytes;
 use m0_platform::SendBuf;
 
 use crate::contract;
-use crate::rig::{pattern, read_on_thread, reset};
+use crate::rig::{pattern, read_on_thread};
+use crate::site::reset;
 
 contract! {
     /// Every mix of empty, small and large pieces.

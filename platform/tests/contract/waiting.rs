@@ -1,7 +1,6 @@
 //! R1: `wait(0)` never blocks, in any state, and submits what is queued. And the other ends of a wait.
 
 use std::io::{Read, Write};
-use std::net::TcpStream;
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
@@ -162,9 +161,9 @@ contract! {
     /// With nothing to do it waits for its time, and not much longer.
     fn time_out(rig) {
         rig.turns_for(Duration::from_millis(20)); // what opening it left over
-        let start = Instant::now();
+        let start = rig.now();
         rig.backend.wait(Some(Duration::from_millis(60))).unwrap();
-        let took = start.elapsed();
+        let took = rig.now().since(start);
         assert!(took >= Duration::from_millis(59) && took < Duration::from_secs(5), "waited {took:?}");
         assert!(rig.backend.next().is_none());
     }
@@ -175,7 +174,7 @@ contract! {
         let (mut quiet, quiet_token) = rig.connect();
         let stop = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
         let shouting = std::thread::spawn({
-            let (stop, mut loud): (_, TcpStream) = (stop.clone(), loud);
+            let (stop, mut loud) = (stop.clone(), loud);
             move || {
                 let noise = vec![b'x'; 1 << 20];
                 while !stop.load(std::sync::atomic::Ordering::Relaxed) && loud.write_all(&noise).is_ok() {}

@@ -2,14 +2,14 @@
 
 use std::fs::File;
 use std::io::{Read, Write};
-use std::net::TcpStream;
 use std::time::Duration;
 
 use m0_platform::{Choice, Kind, Options};
 
 use crate::child::in_child;
 use crate::contract;
-use crate::rig::{Rig, pattern, reset};
+use crate::rig::{Rig, pattern};
+use crate::site::reset;
 
 fn open_descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").unwrap().count()
@@ -17,9 +17,9 @@ fn open_descriptors() -> usize {
 
 /// Everything that makes descriptors, and everything that ends them.
 fn exercise(kind: Kind) {
-    let mut rig = match Rig::open(kind, &Options::default()) {
-        Ok(rig) => rig,
-        Err(why) => return crate::rig::skipped(kind, &why),
+    let mut rig = match crate::site::open(kind, &Options::default()) {
+        Ok((backend, site)) => Rig::new(backend, site),
+        Err(why) => return crate::site::skipped(kind, &why),
     };
     rig.backend.poll_fd().unwrap();
     for round in 0..100 {
@@ -73,7 +73,7 @@ contract! {
         rig.backend.resume_accept(rig.listener);
         rig.turns_for(Duration::from_millis(10));
         // These wait in the backlog until the next wait, and then there is no descriptor left.
-        let clients: Vec<TcpStream> = (0..4).map(|_| TcpStream::connect(rig.address).unwrap()).collect();
+        let clients: Vec<_> = (0..4).map(|_| rig.dial().unwrap()).collect();
         let mut hoard = Vec::new();
         while let Ok(file) = File::open("/dev/null") {
             hoard.push(file);

@@ -14,6 +14,9 @@ mod probing;
 mod rig;
 #[cfg(target_os = "linux")]
 mod signals;
+#[allow(dead_code)]
+#[path = "../contract/site.rs"]
+mod site;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

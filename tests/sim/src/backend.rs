@@ -52,18 +52,17 @@ impl Backend for Simulated {
     fn kind(&self) -> Kind {
         Kind::IoUring
     }
-    fn listen(&mut self, _socket: OwnedFd) -> io::Result<ListenerId> {
-        self.world.lock().kernel.listening = true;
-        Ok(ListenerId(0))
+    fn listen(&mut self, socket: OwnedFd) -> io::Result<ListenerId> {
+        Ok(self.world.lock().listen(socket))
     }
-    fn pause_accept(&mut self, _listener: ListenerId) {
-        self.world.lock().pause_accept(true);
+    fn pause_accept(&mut self, listener: ListenerId) {
+        self.world.lock().pause_accept(listener, true);
     }
-    fn resume_accept(&mut self, _listener: ListenerId) {
-        self.world.lock().pause_accept(false);
+    fn resume_accept(&mut self, listener: ListenerId) {
+        self.world.lock().pause_accept(listener, false);
     }
-    fn unlisten(&mut self, _listener: ListenerId) {
-        self.world.lock().unlisten();
+    fn unlisten(&mut self, listener: ListenerId) {
+        self.world.lock().unlisten(listener);
     }
     fn receive(&mut self, token: Token) {
         self.world.lock().receive(token);
@@ -74,14 +73,15 @@ impl Backend for Simulated {
     fn send(&mut self, token: Token, buf: SendBuf) {
         let left = [&buf.bytes[..], &buf.body[..]].concat();
         let asked = left.len() as u64;
-        self.world.lock().start_send(token, Some(buf), left, asked);
+        self.world.lock().start_send(token, Some(buf), Ok(left), asked);
     }
     fn send_file(&mut self, token: Token, file: OwnedFd, offset: u64, len: u64) {
         let mut left = vec![0; usize::try_from(len).expect("a small file")];
-        let found = std::fs::File::from(file)
-            .read_at(&mut left, offset)
-            .expect("a readable file");
-        left.truncate(found);
+        let found = std::fs::File::from(file).read_at(&mut left, offset);
+        let left = found.map(|found| {
+            left.truncate(found);
+            left
+        });
         self.world.lock().start_send(token, None, left, len);
     }
     fn send_progress(&self, token: Token) -> u64 {
@@ -104,7 +104,11 @@ impl Backend for Simulated {
         Ok(())
     }
     fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
-        self.world.lock().wait(timeout)
+        // Others step by themselves where a world stands still and may.
+        while !self.world.lock().wait(timeout)? {
+            std::thread::yield_now();
+        }
+        Ok(())
     }
     fn is_ready(&self) -> bool {
         let mut world = self.world.lock();
@@ -135,5 +139,7 @@ impl Backend for Simulated {
     fn open_connections(&self) -> usize {
         self.world.lock().kernel.open
     }
-    fn shutdown(&mut self) {}
+    fn shutdown(&mut self) {
+        self.world.lock().shut_down();
+    }
 }

@@ -6,10 +6,12 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::net::SocketAddr;
 
 use bytes::Bytes;
 use m0_platform::{Chunk, Completion, EndOfReceive, ListenerId, SendBuf, Token};
 
+use crate::listener::Listener;
 use crate::world::World;
 
 /// Bytes of further requests that the engine may keep of a connection, beside a receive and a head that is not complete.
@@ -45,16 +47,26 @@ pub(crate) struct Sending {
     pub(crate) buf: Option<SendBuf>,
     pub(crate) left: Vec<u8>,
     pub(crate) at: usize,
+    /// Why nothing of it can be sent.
+    pub(crate) refused: Option<io::Error>,
+    /// What the socket had room for when it was asked: so much reaches the peer, also when the connection is closed.
+    pub(crate) sure: usize,
     pub(crate) asked: u64,
     pub(crate) queued: bool,
 }
 
-/// One TCP connection, both ends.
-#[derive(Debug)]
+/// One connection, both ends.
+#[derive(Debug, Default)]
 pub struct Conn {
     /// Whose.
     pub client: usize,
+    /// Which listener took it.
+    pub listener: usize,
+    /// The client's and the server's, unless it is a UNIX socket.
+    pub addresses: Option<(SocketAddr, SocketAddr)>,
     pub(crate) token: Option<Token>,
+    /// The engine was told of it.
+    pub(crate) accepted: bool,
     pub(crate) up: Wire,
     pub(crate) inbox: VecDeque<u8>,
     pub(crate) fin_in: bool,
@@ -85,11 +97,18 @@ pub struct Conn {
     pub left: bool,
 }
 
+impl Conn {
+    /// Bytes that the server's end has room for, of so many.
+    pub(crate) fn room(&self, socket: usize) -> usize {
+        socket.saturating_sub(self.down.flying + self.arrived.len())
+    }
+}
+
 /// Something that a wait may hand out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ready {
     Accept(usize),
-    AcceptFailed,
+    AcceptFailed(usize),
     Input(usize),
     Sent(usize),
     Close(usize),
@@ -101,13 +120,10 @@ pub(crate) enum Ready {
 pub struct Kernel {
     /// By number, also those that are over.
     pub conns: Vec<Conn>,
-    slots: Vec<Option<usize>>,
-    free: Vec<Token>,
+    pub(crate) slots: Vec<Option<usize>>,
+    pub(crate) free: Vec<Token>,
     gone: Vec<Token>,
-    /// Connections are taken.
-    pub listening: bool,
-    paused: bool,
-    pub(crate) backlog: VecDeque<usize>,
+    pub(crate) listeners: Vec<Listener>,
     pub(crate) ready: Vec<Ready>,
     batch: VecDeque<Ready>,
     chunk: Option<Vec<u8>>,
@@ -120,7 +136,7 @@ pub struct Kernel {
 impl Kernel {
     /// Whether a wait would find something.
     pub fn has_ready(&self) -> bool {
-        !self.ready.is_empty() || !self.batch.is_empty() || (self.listening && !self.paused && !self.backlog.is_empty())
+        !self.ready.is_empty() || !self.batch.is_empty() || self.listeners.iter().any(Listener::has_ready)
     }
 
     /// Whether the last wait found something that was not handed out.
@@ -140,23 +156,10 @@ impl World {
     /// The open connection that the engine names; it must be one.
     fn named(&mut self, token: Token, what: &str) -> Option<usize> {
         let found = self.kernel.find(token).filter(|id| !self.kernel.conns[*id].closing);
-        if found.is_none() {
+        if found.is_none() && !self.bare {
             self.fail(format!("R3: {what} on {token:?}, which is not open"));
         }
         found
-    }
-
-    pub(crate) fn pause_accept(&mut self, paused: bool) {
-        self.note(|| format!("engine: accepting {}", if paused { "pauses" } else { "goes on" }));
-        self.kernel.paused = paused;
-    }
-
-    pub(crate) fn unlisten(&mut self) {
-        self.note(|| "engine: no longer listens".into());
-        self.kernel.listening = false;
-        for id in std::mem::take(&mut self.kernel.backlog) {
-            self.send_down(id, Packet::Rst);
-        }
     }
 
     pub(crate) fn receive(&mut self, token: Token) {
@@ -171,26 +174,32 @@ impl World {
     pub(crate) fn pause_receive(&mut self, token: Token) {
         let Some(id) = self.named(token, "a pause") else { return };
         self.note(|| format!("engine: pauses slot {}", token.index));
-        if !std::mem::replace(&mut self.kernel.conns[id].receiving, false) {
+        if !std::mem::replace(&mut self.kernel.conns[id].receiving, false) && !self.bare {
             self.fail("a pause of what does not receive".into());
         }
     }
 
-    pub(crate) fn start_send(&mut self, token: Token, buf: Option<SendBuf>, left: Vec<u8>, asked: u64) {
+    pub(crate) fn start_send(&mut self, token: Token, buf: Option<SendBuf>, left: io::Result<Vec<u8>>, asked: u64) {
+        let (left, refused) = match left {
+            Ok(left) => (left, None),
+            Err(error) => (Vec::new(), Some(error)),
+        };
         let Some(id) = self.named(token, "a send") else { return };
         let conn = &mut self.kernel.conns[id];
         if conn.sending.is_some() || conn.fin_said {
             return self.fail("a send beside another, or after FIN".into());
         }
-        if asked == 0 {
+        if asked == 0 && buf.is_some() {
             return self.fail("an empty send".into());
         }
         self.kernel.sends_out += 1;
         conn.sending = Some(Sending {
+            sure: conn.room(self.weather.socket).min(left.len()),
             buf,
             left,
             at: 0,
             asked,
+            refused,
             queued: false,
         });
         let client = conn.client;
@@ -211,12 +220,15 @@ impl World {
             return;
         };
         let conn = &mut self.kernel.conns[id];
-        if conn.sending.is_some() || std::mem::replace(&mut conn.fin_said, true) {
-            return self.fail("FIN before the end of a send, or twice".into());
+        let waits = conn.sending.as_ref().is_some_and(|sending| !sending.queued);
+        if std::mem::replace(&mut conn.fin_said, true) {
+            return self.fail("FIN twice".into());
         }
-        let client = self.kernel.conns[id].client;
+        let client = conn.client;
         self.note(|| format!("engine: FIN to client {client}"));
-        self.send_down(id, Packet::Fin);
+        if !waits {
+            self.send_down(id, Packet::Fin);
+        } // else it follows the send
     }
 
     pub(crate) fn close(&mut self, token: Token, reset: bool) {
@@ -229,22 +241,45 @@ impl World {
         conn.receiving = false;
         let unread = !conn.inbox.is_empty();
         conn.inbox.clear();
-        let rest = conn.sending.as_mut().filter(|_| anyway && !reset).map(|sending| {
-            let rest = sending.left.split_off(sending.at);
-            sending.left.truncate(sending.at);
-            rest
-        });
-        if let Some(rest) = rest.filter(|rest| !rest.is_empty()) {
-            self.send_down(id, Packet::Bytes(rest));
+        let room = conn.room(self.weather.socket);
+        if let Some(sending) = conn.sending.as_mut().filter(|_| !reset) {
+            let fits = anyway && sending.left.len() - sending.at <= room;
+            let to = if fits { sending.left.len() } else { sending.sure };
+            if to > sending.at {
+                let rest = sending.left[sending.at..to].to_vec();
+                sending.at = to;
+                self.send_down(id, Packet::Bytes(rest));
+            }
         }
         self.kernel.conns[id].reset_by_kernel = unread && !reset;
         self.send_down(id, if reset || unread { Packet::Rst } else { Packet::Fin });
         self.kernel.ready.push(Ready::Close(id));
     }
 
+    /// Everything is closed without a completion. An engine should have left nothing, and is not helped: what it left is
+    /// looked at when its world ends (R9).
+    pub(crate) fn shut_down(&mut self) {
+        if !self.bare {
+            return;
+        }
+        for number in 0..self.kernel.listeners.len() {
+            self.unlisten(ListenerId(number as u32));
+        }
+        for id in self.kernel.slots.clone().into_iter().flatten() {
+            if let Some(token) = self.kernel.conns[id].token.filter(|_| !self.kernel.conns[id].closing) {
+                self.close(token, false);
+            }
+            self.kernel.conns[id].closed = true;
+        }
+        self.kernel.slots.fill(None);
+        self.kernel.ready.clear();
+        self.kernel.batch.clear();
+        (self.kernel.open, self.kernel.sends_out) = (0, 0);
+    }
+
     /// Gathers for the engine what is ready.
     pub(crate) fn gather(&mut self) {
-        self.take_backlog();
+        self.take_backlogs();
         if self.random.once_in(self.weather.ghosts)
             && let Some(token) = self.kernel.gone.last().copied()
         {
@@ -271,28 +306,6 @@ impl World {
         self.kernel.batch.extend(now);
     }
 
-    fn take_backlog(&mut self) {
-        while self.kernel.listening && !self.kernel.paused && !self.kernel.backlog.is_empty() {
-            if self.random.once_in(self.weather.accept_fails) {
-                self.kernel.paused = true;
-                self.kernel.ready.push(Ready::AcceptFailed);
-                return;
-            }
-            let Some(id) = self.kernel.backlog.pop_front() else {
-                return;
-            };
-            let slots = &mut self.kernel.slots;
-            let token = self.kernel.free.pop().unwrap_or_else(|| {
-                slots.push(None);
-                let index = u32::try_from(slots.len() - 1).expect("few connections");
-                Token { index, generation: 0 }
-            });
-            slots[token.index as usize] = Some(id);
-            self.kernel.conns[id].token = Some(token);
-            self.kernel.ready.push(Ready::Accept(id));
-        }
-    }
-
     /// The next completion.
     pub(crate) fn next_completion(&mut self) -> Option<Completion> {
         if self.kernel.chunk.is_some() {
@@ -311,15 +324,19 @@ impl World {
         match ready {
             Ready::Accept(id) => {
                 self.kernel.open += 1;
-                Some(Completion::Accepted {
-                    listener: ListenerId(0),
-                    token: self.kernel.conns[id].token?,
-                    peer: Some(([127, 0, 0, 1], 40_000).into()),
-                    local: Some(([127, 0, 0, 1], 8000).into()),
-                })
+                let conn = &mut self.kernel.conns[id];
+                conn.accepted = true;
+                let accepted = Completion::Accepted {
+                    listener: ListenerId(conn.listener as u32),
+                    token: conn.token?,
+                    peer: conn.addresses.map(|(peer, _)| peer),
+                    local: conn.addresses.map(|(_, local)| local),
+                };
+                self.queue_input(id); // it may be broken already
+                Some(accepted)
             }
-            Ready::AcceptFailed => Some(Completion::AcceptFailed {
-                listener: ListenerId(0),
+            Ready::AcceptFailed(listener) => Some(Completion::AcceptFailed {
+                listener: ListenerId(listener as u32),
                 error: io::Error::from_raw_os_error(libc::EMFILE),
             }),
             Ready::Input(id) => self.complete_input(id),
@@ -389,7 +406,7 @@ impl World {
             return conn.fin_in.then_some(Completion::ReceiveEnded { token, end });
         }
         let len = conn.inbox.len().min(most);
-        let bytes: Vec<u8> = conn.inbox.drain(..len).collect();
+        let bytes = take(&mut conn.inbox, len);
         let client = conn.client;
         let kept = conn.received.saturating_sub(conn.accounted);
         conn.received += len;
@@ -411,7 +428,9 @@ impl World {
         let sending = conn.sending.take().expect("looked at before");
         let token = conn.token.expect("only what was accepted sends");
         let whole = sending.at == sending.left.len();
-        let result = if whole && !conn.broken {
+        let result = if let Some(error) = sending.refused {
+            Err(error)
+        } else if whole && !conn.broken {
             Ok(sending.left.len() as u64)
         } else {
             Err(io::Error::from_raw_os_error(libc::EPIPE))
@@ -439,6 +458,15 @@ impl World {
             self.fail("R9: a chunk was given back twice".into());
         }
     }
+}
+
+/// The first so many bytes of a queue, copied in pieces: a build without optimisations would take a byte at a time.
+pub(crate) fn take(queue: &mut VecDeque<u8>, len: usize) -> Vec<u8> {
+    let (front, back) = queue.as_slices();
+    let of_front = len.min(front.len());
+    let bytes = [&front[..of_front], &back[..len - of_front]].concat();
+    queue.drain(..len);
+    bytes
 }
 
 fn describe(completion: &Completion) -> String {

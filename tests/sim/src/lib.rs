@@ -14,6 +14,7 @@ pub mod costs;
 pub mod host;
 pub mod kernel;
 pub mod lines;
+pub mod listener;
 pub mod pattern;
 pub mod plan;
 pub mod random;

@@ -1,9 +1,7 @@
 //! What lies between the server's kernel and its clients: packets on their way, sends that leave bit by bit, and what the
 //! clients' own kernels do.
 
-use std::collections::VecDeque;
-
-use crate::kernel::{Conn, Packet, Ready, Wire};
+use crate::kernel::{Packet, Ready, take};
 use crate::world::{Event, World};
 
 impl World {
@@ -11,7 +9,7 @@ impl World {
         let conn = &mut self.kernel.conns[id];
         let there = conn.receiving && (!conn.inbox.is_empty() || conn.fin_in && !conn.end_told);
         let broken = conn.broken && !conn.end_told;
-        if conn.token.is_some() && !conn.closing && !conn.input_queued && (there || broken) {
+        if conn.accepted && !conn.closing && !conn.input_queued && (there || broken) {
             conn.input_queued = true;
             self.kernel.ready.push(Ready::Input(id));
         }
@@ -34,7 +32,7 @@ impl World {
         let (most, socket) = (self.weather.leave as u64, self.weather.socket);
         let most = self.random.from_to(1, most) as usize;
         let conn = &mut self.kernel.conns[id];
-        let room = socket.saturating_sub(conn.down.flying + conn.arrived.len());
+        let room = conn.room(socket);
         let Some(sending) = conn.sending.as_mut().filter(|sending| !sending.queued) else {
             return;
         };
@@ -57,9 +55,14 @@ impl World {
                 return;
             }
         }
-        if let Some(sending) = &mut self.kernel.conns[id].sending {
+        let conn = &mut self.kernel.conns[id];
+        if let Some(sending) = &mut conn.sending {
             sending.queued = true;
+            let fin = conn.fin_said;
             self.kernel.ready.push(Ready::Sent(id));
+            if fin {
+                self.send_down(id, Packet::Fin);
+            }
         }
     }
 
@@ -184,41 +187,6 @@ impl World {
 // --- what clients call ---------------------------------------------------------------------------------------------
 
 impl World {
-    /// A client connects; the number of its connection, unless nobody listens.
-    pub fn connect(&mut self, client: usize) -> Option<usize> {
-        if !self.kernel.listening {
-            return None;
-        }
-        let id = self.kernel.conns.len();
-        self.kernel.conns.push(Conn {
-            client,
-            token: None,
-            up: Wire::default(),
-            inbox: VecDeque::new(),
-            fin_in: false,
-            broken: false,
-            end_told: false,
-            receiving: false,
-            received: 0,
-            accounted: 0,
-            input_queued: false,
-            sending: None,
-            pushing: false,
-            progress: 0,
-            fin_said: false,
-            closing: false,
-            closed: false,
-            down: Wire::default(),
-            arrived: VecDeque::new(),
-            fin: false,
-            reset: false,
-            reset_by_kernel: false,
-            left: false,
-        });
-        self.kernel.backlog.push_back(id);
-        Some(id)
-    }
-
     /// Bytes that a client may send now.
     #[must_use]
     pub fn room(&self, id: usize) -> usize {
@@ -239,7 +207,7 @@ impl World {
     pub fn client_reads(&mut self, id: usize, most: usize) -> Vec<u8> {
         let arrived = &mut self.kernel.conns[id].arrived;
         let len = arrived.len().min(most);
-        let bytes = arrived.drain(..len).collect();
+        let bytes = take(arrived, len);
         if self.kernel.conns[id].sending.is_some() {
             self.push_later(id);
         }
@@ -266,11 +234,5 @@ impl World {
         if self.kernel.conns[id].sending.is_some() {
             self.push_later(id);
         }
-    }
-
-    /// Connections that the kernel took and the engine did not.
-    #[must_use]
-    pub fn in_backlog(&self) -> usize {
-        self.kernel.backlog.len()
     }
 }

@@ -10,11 +10,12 @@ use std::io;
 use std::time::Duration;
 
 use m0_platform::{Hand, Waker};
+use m0serve::engine::Settings;
 use m0serve::handoff::Stop;
 
 use crate::client::Client;
 use crate::kernel::Kernel;
-use crate::plan::{Ask, Caller, Nanos, Plan, SECOND, Weather};
+use crate::plan::{Ask, Caller, Model, Nanos, Plan, SECOND, Weather};
 use crate::random::Random;
 use crate::side::Side;
 
@@ -63,6 +64,9 @@ pub struct World {
     parks: Option<Waker>,
     /// The next wait may block.
     pub may_block: bool,
+    /// Without an engine and without clients of its own: the contract suite asks all that a backend allows, also what no
+    /// engine of ours does, and its clients are threads that step by themselves.
+    pub(crate) bare: bool,
     /// The end of a wait that is not the backend's business.
     signalled: bool,
     steps: u64,
@@ -96,6 +100,7 @@ impl World {
             side: None,
             parks: None,
             may_block: false,
+            bare: false,
             signalled: false,
             steps: 0,
             answers: 0,
@@ -106,6 +111,23 @@ impl World {
         for id in 0..plan.callers.len() {
             world.step_client_at(id, plan.callers[id].at);
         }
+        world
+    }
+
+    /// A world of sockets alone, whose backend is woken by `parks`.
+    #[must_use]
+    pub fn bare(weather: Weather, random: Random, hand: Hand, parks: Waker) -> World {
+        let plan = Plan {
+            model: Model::Inverted,
+            weather,
+            settings: Settings::default(),
+            rings: (1, 1),
+            callers: Vec::new(),
+            stop: None,
+        };
+        let mut world = World::new(&plan, random, hand, false);
+        world.bare = true;
+        world.parks = Some(parks);
         world
     }
 
@@ -176,7 +198,7 @@ impl World {
     /// those that ask much and send no bodies, which have windows of their own.
     #[must_use]
     pub fn must_bound(&self, client: usize) -> bool {
-        if self.callers[client].asks[0].padding == 0 {
+        if self.bare || self.callers[client].asks[0].padding == 0 {
             return false;
         }
         let client = self.clients.get(client).and_then(Option::as_ref);
@@ -261,10 +283,10 @@ impl World {
         self.go_to(until);
     }
 
-    /// The next thing happens.
-    fn happen(&mut self) {
+    /// The next thing happens, if there is one.
+    pub fn happen(&mut self) -> bool {
         let Some(Reverse((at, _, event))) = self.queue.pop() else {
-            return;
+            return false;
         };
         self.go_to(at);
         self.count_step(match event {
@@ -278,16 +300,17 @@ impl World {
             Event::Client(id, stamp) => self.step_client(id, stamp),
             Event::Host(stamp) => self.step_host(Some(stamp)),
         }
+        true
     }
 
     fn count_step(&mut self, word: u64) {
         self.digest = (self.digest ^ self.now ^ word).wrapping_mul(0x0000_0100_0000_01b3);
         self.steps += 1;
-        if self.steps == FAULTS {
+        if self.steps == FAULTS && !self.bare {
             self.note(|| "there are no more faults".into());
             self.weather.calm();
         }
-        if self.steps == MOST {
+        if self.steps == MOST && !self.bare {
             self.fail("liveness: it does not come to an end".into());
         }
     }
@@ -373,16 +396,16 @@ impl World {
 
     // --- the engine's waits ----------------------------------------------------------------------------------------
 
-    /// What the backend's wait is.
+    /// What the backend's wait is. False when it has to go on, since a bare world stands still.
     ///
     /// # Errors
     /// When the world has ended.
-    pub fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
+    pub fn wait(&mut self, timeout: Option<Duration>) -> io::Result<bool> {
         self.mind_host();
         self.count_step(100);
         let may_block = std::mem::take(&mut self.may_block);
         let blocks = timeout != Some(Duration::ZERO);
-        if blocks && !may_block {
+        if blocks && !may_block && !self.bare {
             self.fail(format!("R1: a wait of {timeout:?} where none may block"));
         }
         let turn = self.random.below(self.weather.turn + 1);
@@ -390,40 +413,50 @@ impl World {
         if self.faults() && self.random.once_in(self.weather.jumps) {
             self.jump();
         }
-        if blocks {
-            self.block(timeout.map(|time| self.now + time.as_nanos() as Nanos));
+        let rung = self.parks.as_ref().is_some_and(Waker::has_rung);
+        if blocks && !self.block(rung, timeout.map(|time| self.now + time.as_nanos() as Nanos)) {
+            return Ok(false);
         }
         self.gather();
-        match self.failure {
-            Some(_) => Err(io::ErrorKind::Other.into()),
-            None => Ok(()),
+        match &self.failure {
+            Some(what) => Err(io::Error::other(what.clone())),
+            None => Ok(true),
         }
     }
 
-    /// Lets the world go on until there is something for the engine.
-    fn block(&mut self, deadline: Option<Nanos>) {
+    /// Lets the world go on until there is something for the engine. False when a bare one stands still.
+    fn block(&mut self, mut rung: bool, deadline: Option<Nanos>) -> bool {
         let mut spurious = self.random.once_in(self.weather.spurious).then(|| self.random.below(5));
         while self.failure.is_none() && !self.kernel.has_ready() {
             if std::mem::take(&mut self.signalled) && self.parks.is_none() {
-                return;
+                return true;
             }
-            if self.parks.as_ref().is_some_and(|waker| !waker.is_parked()) {
+            rung |= self.parks.as_ref().is_some_and(Waker::has_rung);
+            if rung {
                 let late = self.random.below(self.weather.wake + 1);
                 self.note(|| format!("loop: woken, {late} ns late"));
-                return self.run_to(self.now + late);
+                self.run_to(self.now + late);
+                return true;
             }
             if let Some(left) = &mut spurious {
                 if *left == 0 {
-                    return;
+                    return true;
                 }
                 *left -= 1;
             }
             match (self.queue.peek(), deadline) {
-                (Some(Reverse((at, ..))), deadline) if deadline.is_none_or(|deadline| *at <= deadline) => self.happen(),
-                (_, Some(deadline)) => return self.go_to(deadline),
+                (Some(Reverse((at, ..))), deadline) if deadline.is_none_or(|deadline| *at <= deadline) => {
+                    self.happen();
+                }
+                (_, Some(deadline)) => {
+                    self.go_to(deadline);
+                    return true;
+                }
+                (_, None) if self.bare => return false,
                 (_, None) => self.stands_still(),
             }
         }
+        true
     }
 
     fn stands_still(&mut self) {
