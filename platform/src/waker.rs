@@ -57,7 +57,8 @@ impl Waker {
     #[cfg(not(feature = "modelled"))]
     #[must_use]
     pub fn has_rung(&self) -> bool {
-        matches!(&self.shared.bell, Bell::Silent(rung) if rung.swap(false, Ordering::Acquire))
+        // Looked at first: an owner asks all the time.
+        matches!(&self.shared.bell, Bell::Silent(rung) if rung.load(Ordering::Relaxed) && rung.swap(false, Ordering::Acquire))
     }
 
     /// The owner says that it is about to block. It must look at its queues after this call and before it blocks.
