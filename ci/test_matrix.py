@@ -241,7 +241,7 @@ class Committed(unittest.TestCase):
     def test_this_kind_of_machine_and_the_profiles_were_run(self) -> None:
         run = {line.name for line in self.lines if line.cells}
         self.assertLessEqual({("measured", "linux-x86_64", kind) for kind in ("io_uring", "epoll", "kqueue")}, run)
-        self.assertLessEqual({("simulated", profile, "memory") for profile in ("linux-vm", "macos")}, run)
+        self.assertLessEqual({row for platform in expect.load() for row in platform.rows if row[0] == "simulated"}, run)
 
 
 class Gathering(unittest.TestCase):

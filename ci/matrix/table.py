@@ -54,7 +54,8 @@ def band(expected: Expected) -> str:
 def _astray(line: Line, place: Place, judged: Judged) -> str:
     """One line for a cell that is not as expected."""
     assert judged.cell is not None and judged.expected is not None
-    where = f"{place.connections} connections, {CPUS[cpus_of(place, judged.cell.shared)]}"
+    cpus = cpus_of(place, judged.cell.shared)
+    where = f"{place.connections} connections, {f'{place.cpus} CPUs' if cpus == 'more' else CPUS[cpus]}"
     return (
         f"- {judged.verdict}: {', '.join(_what(line.name))}, {where}: {judged.cell.ratio:.2f}; "
         f"expected: {band(judged.expected)} ({judged.expected.source})"
