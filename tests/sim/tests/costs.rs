@@ -82,6 +82,16 @@ fn by_rings_the_pump_wins_wherever_it_has_a_second_cpu() {
     }
 }
 
+/// The two machines differ in much, but only in one thing that decides which model is ahead.
+#[test]
+fn by_datagrams_at_few_connections_waking_a_thread_decides_on_either_machine() {
+    for profile in [VIRTUAL, MAC] {
+        let if_waking_took = |both| ratio(profile.with_wake(both), Handoff::Datagrams, 2, 16);
+        assert!(if_waking_took(MAC.bell + MAC.wake) < 0.9, "{}", profile.name);
+        assert!(if_waking_took(VIRTUAL.bell + VIRTUAL.wake) > 1.1, "{}", profile.name);
+    }
+}
+
 #[test]
 fn what_is_booked_is_all_that_was_spent() {
     for (handoff, model, cpus) in [

@@ -12,6 +12,17 @@ pub enum Handoff {
     Datagrams,
 }
 
+impl Handoff {
+    /// Its name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Handoff::Memory => "memory",
+            Handoff::Datagrams => "datagrams",
+        }
+    }
+}
+
 /// A machine.
 #[derive(Clone, Copy, Debug)]
 pub struct Profile {
@@ -61,8 +72,15 @@ impl Profile {
     pub fn datagram_of(&self, jobs: u64) -> Nanos {
         self.datagram + jobs * self.in_datagram
     }
-}
 
+    /// The same machine, if ringing for a thread on an idle CPU and waking it took so long together.
+    #[must_use]
+    pub fn with_wake(self, both: Nanos) -> Profile {
+        let bell = (both * VIRTUAL.bell / (VIRTUAL.bell + VIRTUAL.wake)).max(self.bell_here);
+        let wake = both.saturating_sub(bell);
+        Profile { bell, wake, ..self }
+    }
+}
 const IN_DATAGRAM: Nanos = 430 / 2;
 
 /// The Linux machine of the record of the original: an aarch64 virtual machine, server and client on CPUs of their own.

@@ -12,7 +12,9 @@ const ANSWERS: usize = 20_000;
 const CONNECTIONS: [usize; 2] = [16, 256];
 const CPUS: [usize; 3] = [1, 2, 4];
 const HANDOFFS: [Handoff; 2] = [Handoff::Memory, Handoff::Datagrams];
-/// What waking a thread on an idle CPU may take, bell and wake together, in ns.
+/// What it may take from one end of a connection to the other, in ns.
+const NETS: [Nanos; 3] = [2_000, 5_000, 10_000];
+/// What waking a thread on an idle CPU may take, bell and wake together.
 const WAKES: [Nanos; 10] = [500, 2_000, 5_000, 8_000, 11_000, 14_000, 17_000, 20_000, 27_000, 34_000];
 
 struct Row {
@@ -72,19 +74,10 @@ impl Row {
     }
 }
 
-impl Table {
-    fn handoff(&self) -> &'static str {
-        match self.handoff {
-            Handoff::Memory => "memory",
-            Handoff::Datagrams => "datagrams",
-        }
-    }
-}
-
 /// Prints what both models do on each machine.
 pub fn print_tables() {
     for table in tables() {
-        let (title, handoff) = (table.profile.title, table.handoff());
+        let (title, handoff) = (table.profile.title, table.handoff.name());
         println!("{title}, handoff by {handoff}: requests a second, CPUs in use, p50 and p99 in µs");
         println!("connections  CPUs  {:^34}  {:^34}  inverted ÷ pump", "inverted", "pump");
         for row in table.rows {
@@ -101,27 +94,22 @@ pub fn print_tables() {
     }
 }
 
-/// Prints how inverted ÷ pump at 16 connections and two CPUs depends on what it takes to wake a thread, all else as in the
-/// profiles. A bell has its part of it as it was measured on a virtual machine.
+/// Prints how inverted ÷ pump at 16 connections and two CPUs depends on what it takes to wake a thread, and on how soon a
+/// client asks again, all else as in the profiles. A bell has its part of the wake as measured on a virtual machine.
 pub fn print_wakes() {
     println!("inverted ÷ pump at 16 connections and 2 CPUs, if ringing and waking take so many µs together");
-    println!(
-        "{:<44}{}",
-        "",
-        WAKES.map(|wake| format!("{:>7.1}", micros(wake))).concat()
-    );
-    for profile in [VIRTUAL, MAC] {
-        for handoff in HANDOFFS {
-            let ratios = WAKES.map(|both| {
-                let bell = both * VIRTUAL.bell / (VIRTUAL.bell + VIRTUAL.wake);
-                let profile = Profile {
-                    bell: bell.max(profile.bell_here),
-                    wake: both - bell,
-                    ..profile
-                };
-                format!("{:>7.2}", Row::of(profile, handoff, 16, 2).ratio())
-            });
-            println!("{:<26} {handoff:<17?}{}", profile.title, ratios.concat());
+    let wakes = WAKES.map(|wake| format!("{:>7.1}", micros(wake))).concat();
+    println!("{:<28}{:<12}{:>12}{wakes}", "", "handoff", "client, µs");
+    for (profile, handoff) in [VIRTUAL, MAC]
+        .into_iter()
+        .flat_map(|profile| HANDOFFS.map(|handoff| (profile, handoff)))
+    {
+        for net in NETS {
+            let profile = Profile { net, ..profile };
+            let ratios = WAKES.map(|both| format!("{:>7.2}", Row::of(profile.with_wake(both), handoff, 16, 2).ratio()));
+            let client = micros(2 * profile.net + profile.client);
+            let (title, handoff) = (profile.title, handoff.name());
+            println!("{title:<28}{handoff:<12}{client:>12}{}", ratios.concat());
         }
     }
 }
@@ -129,7 +117,7 @@ pub fn print_wakes() {
 /// Prints what a request costs in each cell, thread by thread, under the name of each cost.
 pub fn print_breakdown() {
     for table in tables() {
-        let (title, handoff) = (table.profile.title, table.handoff());
+        let (title, handoff) = (table.profile.title, table.handoff.name());
         println!("{title}, handoff by {handoff}: µs a request; wake and idle are time on no CPU");
         let costs = Cost::ALL.map(|(_, name)| format!("{name:>10}")).concat();
         println!("connections  CPUs  {:<14}{costs}{:>10}", "thread", "busy");
@@ -183,7 +171,7 @@ pub fn as_json() -> Value {
             .iter()
             .flat_map(|row| [cell("inverted", row, &row.inverted), cell("pump", row, &row.pump)])
             .collect();
-        json!({ "platform": table.profile.name, "kind": "simulated", "handoff": table.handoff(), "cells": cells })
+        json!({ "platform": table.profile.name, "kind": "simulated", "handoff": table.handoff.name(), "cells": cells })
     });
     Value::Array(objects.collect())
 }
