@@ -6,7 +6,7 @@
 use std::process::ExitCode;
 use std::time::{Duration, Instant, SystemTime};
 
-use m0_sim::costs::{as_json, calibrate, print_breakdown, print_tables, print_wakes};
+use m0_sim::costs;
 use m0_sim::plan::Model;
 use m0_sim::run::{Outcome, run};
 
@@ -19,6 +19,7 @@ sim --calibrate          measures what a profile needs of this machine
 sim --costs              throughput and latency of both models on a machine that a profile describes
   --json                 the same as JSON
   --breakdown            what a request costs there, under the name of each cost
+  --record               the seven cells that the record of the original has, beside its own
   --wakes                how the ratio of the models depends on what waking a thread takes
   --model pump|inverted  rather than the one that the seed draws
   --plant NAME           with a planted defect, in a build with the feature canary
@@ -42,9 +43,7 @@ struct Arguments {
     ci: bool,
     canaries: bool,
     costs: bool,
-    json: bool,
-    breakdown: bool,
-    wakes: bool,
+    costs_as: String,
     calibrate: bool,
 }
 
@@ -60,9 +59,7 @@ impl Arguments {
             ci: false,
             canaries: false,
             costs: false,
-            json: false,
-            breakdown: false,
-            wakes: false,
+            costs_as: String::new(),
             calibrate: false,
         };
         let mut words = std::env::args().skip(1);
@@ -71,9 +68,7 @@ impl Arguments {
                 "--ci" => parsed.ci = true,
                 "--calibrate" => parsed.calibrate = true,
                 "--costs" => parsed.costs = true,
-                "--json" => parsed.json = true,
-                "--breakdown" => parsed.breakdown = true,
-                "--wakes" => parsed.wakes = true,
+                "--json" | "--breakdown" | "--record" | "--wakes" => parsed.costs_as = word,
                 "--canaries" => parsed.canaries = true,
                 "--seed" => parsed.seed = Some(words.next()?.parse().ok()?),
                 "--from" => parsed.from = Some(words.next()?.parse().ok()?),
@@ -110,17 +105,9 @@ fn main() -> ExitCode {
     let good = if let Some(seed) = arguments.seed {
         replay(seed, arguments.model)
     } else if arguments.calibrate {
-        calibrate().is_ok()
+        costs::calibrate().is_ok()
     } else if arguments.costs {
-        if arguments.json {
-            println!("{:#}", as_json());
-        } else if arguments.breakdown {
-            print_breakdown();
-        } else if arguments.wakes {
-            print_wakes();
-        } else {
-            print_tables();
-        }
+        print!("{}", costs_as(&arguments.costs_as));
         true
     } else if arguments.ci {
         ci()
@@ -136,6 +123,17 @@ fn main() -> ExitCode {
         )
     };
     ExitCode::from(u8::from(!good))
+}
+
+/// What the costs come to, in the form that was asked for.
+fn costs_as(form: &str) -> String {
+    match form {
+        "--json" => format!("{:#}\n", costs::as_json()),
+        "--breakdown" => costs::breakdown(),
+        "--record" => costs::record(),
+        "--wakes" => costs::wakes(),
+        _ => costs::tables(),
+    }
 }
 
 /// A seed that nobody has chosen; short enough to be typed.

@@ -1,7 +1,7 @@
 //! The costs of a machine give the same figures each time, each of them is booked, and the two models differ as the record of
 //! the original says they do.
 
-use m0_sim::costs::{Cell, Cost, Figures, Handoff, MAC, Profile, VIRTUAL, measure};
+use m0_sim::costs::{Cell, Cost, Figures, Handoff, MAC, Profile, RECORD, VIRTUAL, breakdown, measure, record};
 use m0_sim::plan::Model;
 
 const HANDOFFS: [Handoff; 2] = [Handoff::Memory, Handoff::Datagrams];
@@ -36,17 +36,8 @@ fn figures_are_the_same_each_time() {
 /// threads asleep and waking them is dear.
 #[test]
 fn each_model_wins_where_the_record_says() {
-    let record = [
-        (VIRTUAL, 1, 16, 1.02),
-        (VIRTUAL, 2, 16, 1.02),
-        (VIRTUAL, 4, 16, 1.02),
-        (VIRTUAL, 1, 256, 138_105.0 / 121_578.0),
-        (VIRTUAL, 2, 256, 1.0 / 1.38),
-        (VIRTUAL, 4, 256, 1.0 / 1.38),
-        (MAC, 4, 16, 1.0 / 1.45),
-    ];
     let mut near = 0;
-    for (profile, cpus, connections, said) in record {
+    for (profile, connections, cpus, said) in RECORD {
         let simulated = ratio(profile, Handoff::Datagrams, cpus, connections);
         let name = profile.name;
         assert_eq!(
@@ -63,15 +54,7 @@ fn each_model_wins_where_the_record_says() {
 /// two cells of a virtual machine that the record has even are the pump's.
 #[test]
 fn by_rings_the_pump_wins_wherever_it_has_a_second_cpu() {
-    for (profile, cpus, connections) in [
-        (VIRTUAL, 1, 16),
-        (VIRTUAL, 2, 16),
-        (VIRTUAL, 4, 16),
-        (VIRTUAL, 1, 256),
-        (VIRTUAL, 2, 256),
-        (VIRTUAL, 4, 256),
-        (MAC, 4, 16),
-    ] {
+    for (profile, connections, cpus, _) in RECORD {
         let simulated = ratio(profile, Handoff::Memory, cpus, connections);
         let name = profile.name;
         assert_eq!(
@@ -127,5 +110,27 @@ fn what_is_booked_is_all_that_was_spent() {
             (Model::Pump, Handoff::Memory) => assert!(rings > 0 && datagrams == 0),
             (Model::Pump, Handoff::Datagrams) => assert!(at_loop.of(Cost::Cross) == 0 && datagrams > 0),
         }
+    }
+}
+
+/// What stands after `<!-- sim --costs ... -->` in a document, up to the next empty line.
+fn quoted<'a>(document: &'a str, form: &str) -> Vec<&'a str> {
+    let (_, rest) = document
+        .split_once(&format!("<!-- sim --costs {form} -->\n"))
+        .expect("a quotation");
+    let lines = rest.lines().take_while(|line| !line.is_empty());
+    lines.filter(|line| !line.starts_with("```")).collect()
+}
+
+#[test]
+fn documents_quote_what_the_simulator_says() {
+    let platforms = include_str!("../../../docs/platforms.md");
+    let note = include_str!("../../../docs/notes/simulator.md");
+    assert_eq!(quoted(platforms, "--record"), record().lines().collect::<Vec<_>>());
+    let breakdown = breakdown();
+    let lines = quoted(note, "--breakdown");
+    assert!(lines.len() > 10);
+    for line in lines {
+        assert!(breakdown.lines().any(|said| said == line), "{line}");
     }
 }

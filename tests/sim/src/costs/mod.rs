@@ -17,4 +17,4 @@ pub use calibrate::calibrate;
 pub use ledger::{Cost, Ledger};
 pub use profile::{Handoff, MAC, Profile, VIRTUAL};
 pub use run::{Cell, Figures, measure};
-pub use table::{as_json, print_breakdown, print_tables, print_wakes};
+pub use table::{RECORD, as_json, breakdown, record, tables, wakes};

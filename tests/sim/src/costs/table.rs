@@ -17,6 +17,17 @@ const NETS: [Nanos; 3] = [2_000, 5_000, 10_000];
 /// What waking a thread on an idle CPU may take, bell and wake together.
 const WAKES: [Nanos; 10] = [500, 2_000, 5_000, 8_000, 11_000, 14_000, 17_000, 20_000, 27_000, 34_000];
 
+/// What the record of the original has: connections, CPUs of the server, and inverted ÷ pump. Its Mac has ten CPUs.
+pub const RECORD: [(Profile, usize, usize, f64); 7] = [
+    (VIRTUAL, 16, 1, 1.02),
+    (VIRTUAL, 16, 2, 1.02),
+    (VIRTUAL, 16, 4, 1.02),
+    (VIRTUAL, 256, 1, 138_105.0 / 121_578.0),
+    (VIRTUAL, 256, 2, 1.0 / 1.38),
+    (VIRTUAL, 256, 4, 1.0 / 1.38),
+    (MAC, 16, 4, 1.0 / 1.45),
+];
+
 struct Row {
     connections: usize,
     cpus: usize,
@@ -31,9 +42,13 @@ struct Table {
     rows: Vec<Row>,
 }
 
-fn tables() -> impl Iterator<Item = Table> {
+fn machines() -> impl Iterator<Item = (Profile, Handoff)> {
     let each = [VIRTUAL, MAC].map(|profile| HANDOFFS.map(|handoff| (profile, handoff)));
-    each.into_iter().flatten().map(|(profile, handoff)| Table {
+    each.into_iter().flatten()
+}
+
+fn all() -> impl Iterator<Item = Table> {
+    machines().map(|(profile, handoff)| Table {
         profile,
         handoff,
         rows: rows(profile, handoff),
@@ -51,16 +66,8 @@ fn rows(profile: Profile, handoff: Handoff) -> Vec<Row> {
 
 impl Row {
     fn of(profile: Profile, handoff: Handoff, connections: usize, cpus: usize) -> Row {
-        let [inverted, pump] = [Model::Inverted, Model::Pump].map(|model| {
-            measure(&Cell {
-                profile,
-                handoff,
-                model,
-                cpus,
-                connections,
-                answers: ANSWERS,
-            })
-        });
+        let [inverted, pump] =
+            [Model::Inverted, Model::Pump].map(|model| Row::half(profile, handoff, model, connections, cpus));
         Row {
             connections,
             cpus,
@@ -69,58 +76,93 @@ impl Row {
         }
     }
 
+    fn half(profile: Profile, handoff: Handoff, model: Model, connections: usize, cpus: usize) -> Figures {
+        measure(&Cell {
+            profile,
+            handoff,
+            model,
+            cpus,
+            connections,
+            answers: ANSWERS,
+        })
+    }
+
     fn ratio(&self) -> f64 {
         self.inverted.rate / self.pump.rate
     }
 }
 
-/// Prints what both models do on each machine.
-pub fn print_tables() {
-    for table in tables() {
+/// What both models do on each machine.
+#[must_use]
+pub fn tables() -> String {
+    let mut out = String::new();
+    for table in all() {
         let (title, handoff) = (table.profile.title, table.handoff.name());
-        println!("{title}, handoff by {handoff}: requests a second, CPUs in use, p50 and p99 in µs");
-        println!("connections  CPUs  {:^34}  {:^34}  inverted ÷ pump", "inverted", "pump");
+        out += &format!("{title}, handoff by {handoff}: requests a second, CPUs in use, p50 and p99 in µs\n");
+        out += &format!(
+            "connections  CPUs  {:^34}  {:^34}  inverted ÷ pump\n",
+            "inverted", "pump"
+        );
         for row in table.rows {
             let [inverted, pump] = [&row.inverted, &row.pump].map(|cell| {
                 let (p50, p99) = (micros(cell.p50), micros(cell.p99));
                 format!("{:>8.0} {:>5.2} {p50:>8.0} {p99:>8.0}", cell.rate, cell.cores)
             });
-            let ratio = row.ratio();
-            println!(
-                "{:>11}  {:>4}  {inverted:>34}  {pump:>34}  {ratio:.2}",
-                row.connections, row.cpus
-            );
+            let (connections, cpus, ratio) = (row.connections, row.cpus, row.ratio());
+            out += &format!("{connections:>11}  {cpus:>4}  {inverted:>34}  {pump:>34}  {ratio:.2}\n");
         }
     }
+    out
 }
 
-/// Prints how inverted ÷ pump at 16 connections and two CPUs depends on what it takes to wake a thread, and on how soon a
-/// client asks again, all else as in the profiles. A bell has its part of the wake as measured on a virtual machine.
-pub fn print_wakes() {
-    println!("inverted ÷ pump at 16 connections and 2 CPUs, if ringing and waking take so many µs together");
-    let wakes = WAKES.map(|wake| format!("{:>7.1}", micros(wake))).concat();
-    println!("{:<28}{:<12}{:>12}{wakes}", "", "handoff", "client, µs");
-    for (profile, handoff) in [VIRTUAL, MAC]
-        .into_iter()
-        .flat_map(|profile| HANDOFFS.map(|handoff| (profile, handoff)))
-    {
+/// The seven cells of the record beside what is simulated, in Markdown.
+#[must_use]
+pub fn record() -> String {
+    let mut out = "| | connections | CPUs | record | by datagrams | off by | in memory |\n".to_owned();
+    out += "|---|---:|---:|---:|---:|---:|---:|\n";
+    for (profile, connections, cpus, said) in RECORD {
+        let [memory, datagrams] = HANDOFFS.map(|handoff| Row::of(profile, handoff, connections, cpus).ratio());
+        let off = (datagrams / said - 1.0) * 100.0;
+        let title = profile.title;
+        out +=
+            &format!("| {title} | {connections} | {cpus} | {said:.2} | {datagrams:.2} | {off:+.0} % | {memory:.2} |\n");
+    }
+    out
+}
+
+/// How inverted ÷ pump at 16 connections and two CPUs depends on what it takes to wake a thread, and on how soon a client asks
+/// again, all else as in the profiles. A bell has its part of the wake as measured on a virtual machine.
+#[must_use]
+pub fn wakes() -> String {
+    let mut out =
+        "inverted ÷ pump at 16 connections and 2 CPUs, if ringing and waking take so many µs together\n".to_owned();
+    let wakes = WAKES.map(|wake| format!("{:>6.1}", micros(wake))).concat();
+    out += &format!("{:<27}{:<10}{:>11}{wakes}\n", "", "handoff", "client, µs");
+    for (profile, handoff) in machines() {
         for net in NETS {
             let profile = Profile { net, ..profile };
-            let ratios = WAKES.map(|both| format!("{:>7.2}", Row::of(profile.with_wake(both), handoff, 16, 2).ratio()));
+            let inverted = Row::half(profile, handoff, Model::Inverted, 16, 2).rate;
+            let ratios = WAKES.map(|both| {
+                let pump = Row::half(profile.with_wake(both), handoff, Model::Pump, 16, 2).rate;
+                format!("{:>6.2}", inverted / pump)
+            });
             let client = micros(2 * profile.net + profile.client);
             let (title, handoff) = (profile.title, handoff.name());
-            println!("{title:<28}{handoff:<12}{client:>12}{}", ratios.concat());
+            out += &format!("{title:<27}{handoff:<10}{client:>11}{}\n", ratios.concat());
         }
     }
+    out
 }
 
-/// Prints what a request costs in each cell, thread by thread, under the name of each cost.
-pub fn print_breakdown() {
-    for table in tables() {
+/// What a request costs in each cell, thread by thread, under the name of each cost.
+#[must_use]
+pub fn breakdown() -> String {
+    let mut out = String::new();
+    let costs = Cost::ALL.map(|(_, name)| format!(" {name:>W$}")).concat();
+    for table in all() {
         let (title, handoff) = (table.profile.title, table.handoff.name());
-        println!("{title}, handoff by {handoff}: µs a request; wake and idle are time on no CPU");
-        let costs = Cost::ALL.map(|(_, name)| format!("{name:>10}")).concat();
-        println!("connections  CPUs  {:<14}{costs}{:>10}", "thread", "busy");
+        out += &format!("{title}, handoff by {handoff}: µs a request; wake and idle are time on no CPU\n");
+        out += &format!("conns CPUs {:<13}{costs} {:>W$}\n", "thread", "busy");
         for row in table.rows {
             let [at_loop, asyncio] = row.pump.spent;
             let threads = [
@@ -130,18 +172,22 @@ pub fn print_breakdown() {
             ];
             for (name, spent, answers) in threads {
                 let line = per_request(&spent, answers);
-                println!("{:>11}  {:>4}  {name:<14}{line}", row.connections, row.cpus);
+                out += &format!("{:>5} {:>4} {name:<13}{line}\n", row.connections, row.cpus);
             }
         }
     }
+    out
 }
+
+/// Width of a column of the breakdown.
+const W: usize = 9;
 
 fn per_request(spent: &Ledger, answers: usize) -> String {
     let each = |time: u64| {
         if time == 0 {
-            format!("{:>10}", "·")
+            format!(" {:>W$}", "·")
         } else {
-            format!("{:>10.2}", micros(time) / answers as f64)
+            format!(" {:>W$.2}", micros(time) / answers as f64)
         }
     };
     Cost::ALL.map(|(cost, _)| each(spent.of(cost))).concat() + &each(spent.busy())
@@ -165,7 +211,7 @@ pub fn as_json() -> Value {
             "p99_us": micros(figures.p99),
         })
     };
-    let objects = tables().map(|table| {
+    let objects = all().map(|table| {
         let cells: Vec<Value> = table
             .rows
             .iter()
