@@ -3,7 +3,7 @@
 #
 #   SEED=N ci/sim.sh      replays one world with a trace
 #   N=1000 ci/sim.sh      runs so many, from a seed that is drawn
-#   ci/sim.sh --ci        pinned seeds, fresh seeds, canaries (a stage of make test)
+#   ci/sim.sh --ci        pinned seeds, fresh seeds, the committed costs, canaries (a stage of make test)
 #   ci/sim.sh ...         other flags are the simulator's own (--help)
 #
 # PROFILE=release measures it: the default has the assertions that a test should have.

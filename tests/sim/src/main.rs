@@ -13,7 +13,7 @@ use m0_sim::run::{Outcome, run};
 const USAGE: &str = "\
 sim --seed N             replays the world of a seed, with a trace of all that happens
 sim --worlds N           runs so many worlds, from a seed that is drawn or given with --from N
-sim --ci                 pinned seeds, 10,000 fresh ones, and every canary
+sim --ci                 pinned seeds, 10,000 fresh ones, the committed costs, and every canary
 sim --canaries           the canaries alone
 sim --calibrate          measures what a profile needs of this machine
 sim --costs              throughput and latency of both models on a machine that a profile describes
@@ -204,10 +204,25 @@ fn ci() -> bool {
     println!("fresh seeds:");
     let first = drawn();
     let fresh = many(first..first + FRESH, None, 1, Some(BOX));
+    let committed = committed_costs();
     let (seen, lost) = canary::all();
-    let bad = u64::from(!pinned) + u64::from(!fresh) + lost;
-    println!("simulated: {} passed, {bad} failed", 2 + seen + lost - bad);
+    let bad = u64::from(!pinned) + u64::from(!fresh) + u64::from(!committed) + lost;
+    println!("simulated: {} passed, {bad} failed", 3 + seen + lost - bad);
     bad == 0
+}
+
+/// Whether the costs that documents show are those of today.
+fn committed_costs() -> bool {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../bench/results/matrix-simulated.json");
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    let same = serde_json::from_str(&text).is_ok_and(|committed: serde_json::Value| committed == as_json());
+    if same {
+        println!("costs: as committed");
+    } else {
+        println!("costs: FAILED, not those of {path}");
+        println!("  ci/matrix/run.sh --table --simulate, then python3 bench/render.py; and look at what has changed");
+    }
+    same
 }
 
 #[cfg(feature = "canary")]
