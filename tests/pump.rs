@@ -35,8 +35,9 @@ struct Pump {
     address: SocketAddr,
     stats: std::sync::Arc<SharedStats>,
     stopped: u32,
-    /// Chunks of each response.
+    /// Chunks of each response, and what each is.
     chunks: usize,
+    chunk: &'static str,
     seen: u64,
 }
 
@@ -50,6 +51,7 @@ on_every_backend! {
     a_drain_of_an_empty_server_is_over_at_once
     a_drain_of_an_idle_server_is_over_at_once_and_the_thread_ends_at_once
     a_drain_finishes_what_is_in_flight
+    a_request_behind_the_last_one_cost_its_response
     stop_now_ends_the_thread_at_once_and_tells_what_was_in_flight
     stop_now_without_connections_says_the_end_too
     a_job_that_found_the_ring_full_before_the_park_is_handed_over
@@ -68,11 +70,20 @@ impl Pump {
     }
 
     fn over(kind: Kind, spin: bool, rings: impl FnOnce(Waker, Waker) -> (RingHost, RingLoop)) -> Pump {
+        Pump::told(kind, spin, Settings::default(), rings)
+    }
+
+    fn told(
+        kind: Kind,
+        spin: bool,
+        settings: Settings,
+        rings: impl FnOnce(Waker, Waker) -> (RingHost, RingLoop),
+    ) -> Pump {
         let clock = Clock::new();
         let settings = Settings {
             date: false,
             server: None,
-            ..Settings::default()
+            ..settings
         };
         let log = Logger::new(LogLevel::Error, false, clock.clone());
         let mut engine = Engine::new(open(kind), settings, clock, log);
@@ -94,6 +105,7 @@ impl Pump {
             stats,
             stopped: 0,
             chunks: 1,
+            chunk: "ok",
             seen: 0,
         }
     }
@@ -143,11 +155,12 @@ impl Pump {
 
     fn respond(&mut self, id: ExchangeId) {
         let mut head = ResponseHead::new(200).expect("a status");
-        let length = (2 * self.chunks).to_string();
+        let length = (self.chunk.len() * self.chunks).to_string();
         head.push(b"content-length", length.as_bytes()).expect("a field");
         self.link.push(Frame::Head(id, Box::new(head)));
         for _ in 0..self.chunks {
-            self.link.push(Frame::Chunk(id, Bytes::from_static(b"ok")));
+            self.link
+                .push(Frame::Chunk(id, Bytes::from_static(self.chunk.as_bytes())));
         }
         self.link.push(Frame::End(id));
         self.link.push(Frame::Released(id));
@@ -295,10 +308,42 @@ fn a_drain_finishes_what_is_in_flight(kind: Kind) {
     pump.say(Frame::Stop(Stop::Drain));
     assert_eq!(pump.stopped, 0);
     pump.respond(busy.expect("a request"));
-    pump.until("the drain", echo, |pump| pump.stopped == 1);
+    pump.link.flush().expect("rings do not fail");
     let mut text = String::new();
     client.read_to_string(&mut text).expect("the response");
     assert!(text.ends_with("connection: close\r\n\r\nok"), "{text}");
+    drop(client);
+    pump.until("the drain", echo, |pump| pump.stopped == 1);
+    pump.say(Frame::Stop(Stop::Now));
+    assert!(pump.ends().is_empty());
+}
+
+/// The kernel answers what comes for a closed socket with a reset, and throws away what it had to send.
+fn a_request_behind_the_last_one_cost_its_response(kind: Kind) {
+    let settings = Settings {
+        max_requests: 1,
+        ..Settings::default()
+    };
+    const LARGE: &str = match std::str::from_utf8(&[b'x'; 200_000]) {
+        Ok(text) => text,
+        Err(_) => unreachable!(),
+    };
+    let mut pump = Pump::told(kind, false, settings, rings);
+    let mut client = pump.connect();
+    client.write_all(GET).expect("it reads");
+    // More than reaches a client that does not read, and no more than the kernel takes from us.
+    pump.chunk = LARGE;
+    pump.until("a request", echo, |pump| pump.seen == 1);
+    pump.counts("the response", |stats| stats.responses == 1);
+    for _ in 0..20 {
+        client.write_all(GET).expect("the connection lingers");
+        pump.own.wait(Some(Duration::from_millis(1))).expect("a wait");
+    }
+    let mut text = String::new();
+    client.read_to_string(&mut text).expect("the response");
+    assert!(text.ends_with(LARGE), "{} bytes", text.len());
+    drop(client);
+    pump.counts("closed", |stats| (stats.connections, stats.exchanges) == (0, 0));
     pump.say(Frame::Stop(Stop::Now));
     assert!(pump.ends().is_empty());
 }

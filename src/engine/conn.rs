@@ -5,7 +5,7 @@
 
 use std::net::SocketAddr;
 
-use m0_platform::Token;
+use m0_platform::{Token, canary};
 
 use super::output::Output;
 use super::timers::NEVER;
@@ -14,6 +14,9 @@ use crate::http1::{Limits, RequestDecoder};
 
 /// Bytes of further requests that are kept while one is being answered; past it the socket is not read.
 pub const PENDING_LIMIT: usize = 32 * 1024;
+
+/// Bytes that are read and thrown away of a connection on which nothing further is served.
+pub const LINGER_LIMIT: u64 = 256 * 1024 * 1024;
 
 /// Where a connection is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,7 +28,7 @@ pub enum Phase {
         /// Input may still be on its way: closing at once would reset the connection and could destroy the answer.
         linger: bool,
     },
-    /// FIN is sent; input is thrown away until the peer's FIN or the time is up.
+    /// FIN is sent; input is thrown away until the peer's FIN, or until its time or [`LINGER_LIMIT`] is used up.
     Linger,
     /// Handed to the backend to close; only its `Closed` is awaited.
     Closed,
@@ -75,6 +78,8 @@ pub struct Conn {
     pub admitted: bool,
     /// Requests served.
     pub served: u32,
+    /// Bytes that were thrown away since nothing further is served.
+    pub thrown_away: u64,
     /// The backend receives for it.
     pub receiving: bool,
     /// The peer has finished sending, or the connection is broken.
@@ -112,6 +117,7 @@ impl Conn {
             phase: Phase::Open,
             admitted: false,
             served: 0,
+            thrown_away: 0,
             receiving: false,
             input_over: false,
             cut: false,
@@ -135,13 +141,28 @@ impl Conn {
         self.phase == Phase::Open && self.exchange.is_none() && self.pending.is_empty() && !self.decoder.in_head()
     }
 
-    /// Leaves the open phase: what is queued goes out, nothing further is served.
-    pub fn finish(&mut self, linger: bool) {
+    /// Leaves the open phase: what is queued goes out, nothing further is served. The client need not have heard of that:
+    /// a request of its that finds the socket closed would be answered by a reset, and take with it what the client has
+    /// not read yet. So what still comes is read and thrown away for a while (RFC 9112, 9.6).
+    pub fn finish(&mut self) {
+        self.leave_open(!canary!("r8-closes-at-once"));
+    }
+
+    /// The same where no answer was given of late: then it closes at once.
+    pub fn finish_idle(&mut self) {
+        self.leave_open(!self.output.is_empty());
+    }
+
+    fn leave_open(&mut self, linger: bool) {
         if self.phase == Phase::Open {
-            self.phase = Phase::Flush {
-                linger: linger && !self.input_over,
-            };
+            self.phase = Phase::Flush { linger };
             self.pending = Vec::new();
+            self.decoder.forget();
         }
+    }
+
+    /// Whether it lingers once its output has left, or may do so for longer.
+    pub fn may_linger(&self) -> bool {
+        !self.input_over && !self.cut && self.thrown_away < LINGER_LIMIT
     }
 }

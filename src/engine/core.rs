@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 
 use m0_platform::{Clock, Instant, Token, canary};
 
-use super::conn::{Conn, Phase, Timer};
+use super::conn::{Conn, LINGER_LIMIT, Phase, Timer};
 use super::exchange::{Exchanges, Expect, RequestLine, Response, Untold};
 use super::output::BufPool;
 use super::settings::{Settings, Stats};
@@ -149,7 +149,12 @@ impl Core {
             "closed",
             format_args!("the connection of {who} is closed, responses: {served}"),
         );
-        self.admitted -= usize::from(conn.admitted);
+        self.leave_place(&mut conn);
+    }
+
+    /// It takes the place of none that could be served.
+    pub fn leave_place(&mut self, conn: &mut Conn) {
+        self.admitted -= usize::from(std::mem::take(&mut conn.admitted));
     }
 
     /// The connection works on its exchange no longer; a host that is not done with the response is told why.
@@ -208,7 +213,7 @@ impl Core {
             self.write_refusal(conn, status, text, is_head);
         }
         // A response that had begun is cut short by closing, which is all that is left to say.
-        conn.finish(true);
+        conn.finish();
     }
 
     /// The line of a request in the access log, unless it has been written.
@@ -306,7 +311,7 @@ impl Core {
         }
         match conn.phase {
             Phase::Closed => false,
-            Phase::Linger | Phase::Flush { .. } => true,
+            Phase::Linger | Phase::Flush { .. } => conn.thrown_away < LINGER_LIMIT,
             Phase::Open => {
                 let in_body = conn
                     .exchange

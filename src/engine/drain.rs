@@ -82,10 +82,10 @@ impl Core {
             if exchange.response == Response::Complete {
                 // Only the rest of its request was awaited, for the sake of the requests that would have followed.
                 self.leave(conn, id);
-                conn.finish(true);
+                conn.finish();
             }
         } else if conn.is_idle() && (conn.served > 0 || self.is_in_reserve(conn)) {
-            conn.finish(false);
+            conn.finish_idle();
         } else {
             conn.touched = true; // its time-out is shorter from here on
         }

@@ -20,7 +20,8 @@ impl Core {
         let mut full = false;
         self.with_conn(token, |core, conn| {
             if conn.phase != Phase::Open {
-                return; // refused or finished: what still comes is ignored
+                conn.thrown_away += bytes.len() as u64; // refused or finished
+                return;
             }
             conn.touched |= conn.timer == Timer::Body;
             if conn.pending.is_empty() {
@@ -167,7 +168,7 @@ impl Core {
             exchange.discarded += bytes.len();
             if exchange.discarded > DISCARD_LIMIT {
                 self.leave(conn, id);
-                conn.finish(true);
+                conn.finish();
             }
             return;
         }
@@ -210,14 +211,13 @@ impl Core {
     pub fn finish_exchange(&mut self, conn: &mut Conn) {
         let id = conn.exchange.expect("an exchange finishes on its connection");
         let exchange = self.exchanges.get(id).expect("an attached exchange is open");
-        let (promised, unread) = (exchange.keep_alive, !exchange.request_done);
+        let promised = exchange.keep_alive;
         let keep_alive = self.goes_on(conn, promised);
         self.leave(conn, id);
         conn.served += 1;
         conn.touched = true;
         if !keep_alive {
-            let linger = unread || !conn.pending.is_empty();
-            conn.finish(linger);
+            conn.finish();
         } else if !conn.pending.is_empty() || conn.input_over {
             self.again.push(conn.token);
         }
@@ -233,7 +233,7 @@ impl Core {
     /// Nothing more can be decoded now. If nothing more will come either, that may be the end.
     fn after_decode(&mut self, conn: &mut Conn) {
         if self.draining && conn.served > 0 && conn.is_idle() {
-            conn.finish(false); // what had come behind its last request was none
+            conn.finish(); // what had come behind its last request was none
         }
         if !conn.input_over || conn.phase != Phase::Open {
             return;
@@ -242,7 +242,7 @@ impl Core {
             Some(id) => self.half_closed(conn, id),
             // What is kept may hold whole requests that wait for the output to go down; else it is the end.
             None if conn.output.is_high() => {}
-            None => conn.finish(false),
+            None => conn.finish(),
         }
     }
 
@@ -272,7 +272,7 @@ impl Core {
         if exchange.response == Response::Complete {
             // Only the rest of its request was awaited, and that will not come.
             self.leave(conn, id);
-            conn.finish(false);
+            conn.finish();
             return;
         }
         if !exchange.request_done {
@@ -293,14 +293,14 @@ impl Core {
                 let who = Who(conn.peer);
                 self.log
                     .debug("idle", format_args!("{who} has said nothing for too long"));
-                conn.finish(false);
+                conn.finish_idle();
             }
             Timer::Head => self.too_slow(conn, "The request head did not arrive in time."),
             Timer::Body => self.too_slow(conn, "The request body did not arrive in time."),
             Timer::Discard => {
                 let id = conn.exchange.expect("the rest of a request belongs to its exchange");
                 self.leave(conn, id);
-                conn.finish(true);
+                conn.finish();
             }
             Timer::Write => {
                 let who = Who(conn.peer);

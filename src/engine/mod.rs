@@ -436,15 +436,18 @@ impl Engine {
                 None => {}
             }
         }
-        if conn.output.is_empty()
-            && let Phase::Flush { linger } = conn.phase
-        {
-            if linger && !conn.input_over && !conn.cut {
-                conn.phase = Phase::Linger;
-                backend.shutdown_write(token);
-            } else {
-                conn.phase = Phase::Closed;
+        match conn.phase {
+            Phase::Flush { linger } if conn.output.is_empty() => {
+                if linger && conn.may_linger() {
+                    conn.phase = Phase::Linger;
+                    core.leave_place(&mut conn);
+                    backend.shutdown_write(token);
+                } else {
+                    conn.phase = Phase::Closed;
+                }
             }
+            Phase::Linger if !conn.may_linger() => conn.phase = Phase::Closed,
+            _ => {}
         }
         if conn.phase == Phase::Closed {
             conn.receiving = false;

@@ -180,7 +180,7 @@ impl Core {
 
     fn abort(&mut self, conn: &mut Conn, id: ExchangeId, why: Why) {
         let exchange = self.exchanges.get(id).expect("on_exchange found it");
-        let (started, unread) = (exchange.response != Response::NotStarted, !exchange.request_done);
+        let started = exchange.response != Response::NotStarted;
         let is_head = exchange.is_head;
         conn.cut |= exchange.ends_by_closing();
         exchange.response = Response::Complete; // the host knows: it is not told again
@@ -190,8 +190,7 @@ impl Core {
         if !started && why != Why::Stopping {
             self.write_refusal(conn, 500, "Internal Server Error", is_head);
         }
-        // What the client still sends must not turn our FIN into a reset, which could destroy what is on its way to it.
-        conn.finish(unread || !conn.pending.is_empty());
+        conn.finish();
     }
 
     /// The host lets go of a response that it has not completed: nobody else would, and the client would wait for ever.
@@ -216,9 +215,8 @@ impl Core {
             self.jobs.push_back(Job::Reset(id, Why::HostError));
             self.abort(conn, id, Why::HostError);
         } else {
-            let unread = !exchange.request_done;
             self.detach(conn, Why::HostError);
-            conn.finish(unread || !conn.pending.is_empty());
+            conn.finish();
         }
     }
 

@@ -160,6 +160,12 @@ impl RequestDecoder {
         }
     }
 
+    /// Nothing further is to be decoded: it lets go of what it keeps, and ignores what follows.
+    pub fn forget(&mut self) {
+        self.partial = Vec::new();
+        self.state = State::Done;
+    }
+
     /// Bytes of memory that it holds beside itself.
     #[cfg(test)]
     pub(super) fn held(&self) -> usize {

@@ -8,6 +8,7 @@
 mod ending;
 mod faults;
 mod identity;
+mod lingering;
 mod mounts;
 mod peer;
 mod requests;

@@ -157,6 +157,21 @@ impl Rig {
         self.net.peer(id, |peer| peer.closed || peer.fin)
     }
 
+    /// Bytes of a client that nobody has read.
+    pub fn unread(&self, id: usize) -> usize {
+        self.net.unread(id)
+    }
+
+    /// A client that has seen the end of its connection closes its own side.
+    pub fn leave(&mut self, id: usize) {
+        assert!(
+            self.is_over(id) && !self.is_closed(id),
+            "the server ends it, and lingers"
+        );
+        self.end(id, End::Fin);
+        assert!(self.is_closed(id));
+    }
+
     pub fn is_closed(&self, id: usize) -> bool {
         self.net.peer(id, |peer| peer.closed)
     }

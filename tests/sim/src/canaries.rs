@@ -37,6 +37,10 @@ pub const CANARIES: &[(&str, &str)] = &[
         "r8-fin-loses-requests",
         "found by simulation: requests that waited for the output are lost to a FIN",
     ),
+    (
+        "r8-closes-at-once",
+        "a connection is closed with its last response, although the client's next request is on its way",
+    ),
     ("r9-chunk-kept", "a receive buffer is not given back"),
     (
         "r9-exchange-is-kept",

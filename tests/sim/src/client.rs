@@ -403,8 +403,7 @@ impl Client {
 
     /// The server has ended the connection.
     fn ended(&mut self, world: &mut World, conn: usize) -> Result<(), String> {
-        let (reset, by_kernel) = (world.kernel.conns[conn].reset, world.kernel.conns[conn].reset_by_kernel);
-        let id = self.id;
+        let (reset, id) = (world.kernel.conns[conn].reset, self.id);
         if self.reader.ends_by_close() && !reset {
             let ask = &self.caller.asks[self.answered];
             if !may_be_whole(ask) && self.excuse.is_none() {
@@ -414,8 +413,6 @@ impl Client {
                 return self.take_end(world);
             }
         }
-        // It asked for more than the server would answer: what it sent may have met a closed socket.
-        let went_on = by_kernel && (self.begun > self.answered + 1 || self.closing);
         // A reset may also destroy what had been answered before it.
         let until = if reset {
             self.begun
@@ -425,7 +422,7 @@ impl Client {
         let broken = self.caller.asks[self.answered..until]
             .iter()
             .any(|ask| ask.app.fate != Fate::Whole);
-        let excused = self.excuse.is_some() || went_on || self.closing;
+        let excused = self.excuse.is_some() || self.closing;
         let cut = !self.reader.is_between();
         if cut && !excused && !broken {
             return Err(format!("R8: client {id}: response {} is cut", self.answered));
