@@ -52,6 +52,8 @@ on_every_backend! {
     a_drain_of_an_idle_server_is_over_at_once_and_the_thread_ends_at_once
     a_drain_finishes_what_is_in_flight
     a_request_behind_the_last_one_cost_its_response
+    a_reset_behind_more_than_is_kept_is_noticed
+    requests_before_a_half_close_are_all_answered_however_many
     stop_now_ends_the_thread_at_once_and_tells_what_was_in_flight
     stop_now_without_connections_says_the_end_too
     a_job_that_found_the_ring_full_before_the_park_is_handed_over
@@ -344,6 +346,54 @@ fn a_request_behind_the_last_one_cost_its_response(kind: Kind) {
     assert!(text.ends_with(LARGE), "{} bytes", text.len());
     drop(client);
     pump.counts("closed", |stats| (stats.connections, stats.exchanges) == (0, 0));
+    pump.say(Frame::Stop(Stop::Now));
+    assert!(pump.ends().is_empty());
+}
+
+/// So much is pipelined behind a request that waits that its socket is not read any more.
+fn pipelined(pump: &Pump) -> TcpStream {
+    let mut client = pump.connect();
+    client.write_all(&GET.repeat(BEHIND + 1)).expect("the kernel takes it");
+    client
+}
+
+/// 80 KB.
+const BEHIND: usize = 3000;
+
+fn a_reset_behind_more_than_is_kept_is_noticed(kind: Kind) {
+    let mut pump = Pump::start(kind, false);
+    let client = pipelined(&pump);
+    let mut waiting = None;
+    let mut first = |_: &mut Pump, job| match job {
+        Job::Request(request) if waiting.is_none() => waiting = Some(request.id),
+        other => panic!("no place for {other:?}"),
+    };
+    pump.until("a request", &mut first, |pump| pump.stats.load().requests == 1);
+    socket2::SockRef::from(&client)
+        .set_linger(Some(Duration::ZERO))
+        .expect("a socket");
+    drop(client);
+    let told = |pump: &mut Pump, job| match job {
+        Job::Reset(_, Why::PeerGone) => pump.seen = 1,
+        other => panic!("no place for {other:?}"),
+    };
+    pump.until("the reset", told, |pump| pump.seen == 1);
+    pump.say(Frame::Stop(Stop::Now));
+    assert!(pump.ends().is_empty());
+}
+
+/// That the client has finished says nothing of whether it reads.
+fn requests_before_a_half_close_are_all_answered_however_many(kind: Kind) {
+    let mut pump = Pump::start(kind, false);
+    let mut client = pipelined(&pump);
+    client.shutdown(Shutdown::Write).expect("a half-close");
+    let reader = std::thread::spawn(move || {
+        let mut text = String::new();
+        client.read_to_string(&mut text).map(|_| text)
+    });
+    pump.until("all requests", echo, |pump| pump.seen == BEHIND as u64 + 1);
+    let text = reader.join().expect("no panic").expect("all responses");
+    assert_eq!(text.matches(OK).count(), BEHIND + 1);
     pump.say(Frame::Stop(Stop::Now));
     assert!(pump.ends().is_empty());
 }

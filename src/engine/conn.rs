@@ -28,7 +28,8 @@ pub enum Phase {
         /// Input may still be on its way: closing at once would reset the connection and could destroy the answer.
         linger: bool,
     },
-    /// FIN is sent; input is thrown away until the peer's FIN, or until its time or [`LINGER_LIMIT`] is used up.
+    /// FIN is sent (of a response that was cut short: nothing is, a reset follows); input is thrown away until the peer's
+    /// FIN, or until its time or [`LINGER_LIMIT`] is used up.
     Linger,
     /// Handed to the backend to close; only its `Closed` is awaited.
     Closed,
@@ -163,6 +164,11 @@ impl Conn {
 
     /// Whether it lingers once its output has left, or may do so for longer.
     pub fn may_linger(&self) -> bool {
-        !self.input_over && !self.cut && self.thrown_away < LINGER_LIMIT
+        let is_of_use = if self.cut {
+            !canary!("r8-reset-overtakes")
+        } else {
+            !self.input_over
+        };
+        is_of_use && self.thrown_away < LINGER_LIMIT
     }
 }

@@ -281,6 +281,7 @@ impl Core {
             Timer::Fresh | Timer::Head => self.head_time(timer),
             Timer::Body | Timer::Write => self.settings.body_timeout,
             Timer::Discard => self.settings.body_timeout.min(super::DISCARD_TIME),
+            Timer::Linger if conn.cut => super::CUT_TIME,
             Timer::Linger => super::LINGER_TIME,
         };
         conn.deadline = self.wheel.tick_after(self.now, after);

@@ -256,6 +256,7 @@ impl Core {
             }
             match conn.phase {
                 Phase::Closed | Phase::Flush { .. } => {}
+                Phase::Linger if conn.cut => {} // its reset comes in time
                 Phase::Linger => core.kill(conn, Why::PeerGone),
                 // What is kept waited for the output, and nothing has happened since that was taken.
                 Phase::Open if conn.may_start() && !conn.pending.is_empty() && !canary!("r8-fin-loses-requests") => {
@@ -286,7 +287,7 @@ impl Core {
 
     /// A deadline has passed.
     pub fn timed_out(&mut self, conn: &mut Conn) {
-        self.stats.timed_out += 1;
+        self.stats.timed_out += u64::from(conn.timer != Timer::Linger);
         match conn.timer {
             Timer::Off => unreachable!("no deadline without a timer"),
             Timer::Fresh | Timer::Idle => {

@@ -39,6 +39,8 @@ use crate::log::Logger;
 
 /// How long a connection may linger after our FIN.
 const LINGER_TIME: Duration = Duration::from_secs(2);
+/// How long what was said of a response that was cut short has to arrive, before a reset that could overtake it.
+const CUT_TIME: Duration = Duration::from_millis(500);
 /// How long the rest of a request that is answered already is awaited, at most.
 const DISCARD_TIME: Duration = Duration::from_secs(5);
 /// Jobs that may wait for the host before no further connection is accepted.
@@ -441,7 +443,9 @@ impl Engine {
                 if linger && conn.may_linger() {
                     conn.phase = Phase::Linger;
                     core.leave_place(&mut conn);
-                    backend.shutdown_write(token);
+                    if !conn.cut {
+                        backend.shutdown_write(token);
+                    }
                 } else {
                     conn.phase = Phase::Closed;
                 }

@@ -270,8 +270,10 @@ impl Core {
                     "file cut short",
                     "a response was cut short: a file became shorter while it was sent",
                 );
+                self.detach(conn, Why::HostError);
                 conn.cut = true;
-                self.kill(conn, Why::HostError);
+                conn.output.clear(&mut self.pool);
+                conn.finish();
             }
             Err(_) => self.kill(conn, Why::PeerGone),
         }

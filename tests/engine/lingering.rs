@@ -1,6 +1,8 @@
 //! A connection that the server ends is read for a while: a request that met a closed socket would be answered by a
 //! reset, which can destroy a response on its way (R8; RFC 9112, 9.6).
 
+use std::time::Duration;
+
 use m0serve::engine::Settings;
 use m0serve::handoff::{Frame, Stop, Why};
 
@@ -48,6 +50,35 @@ fn a_response_was_lost_to_a_request_behind_it_that_met_a_closed_socket() {
         assert_eq!(rig.told(), "nothing", "{why}");
         assert_eq!(rig.unread(client), 0, "{why}: it is read");
         rig.leave(client);
+        rig.over();
+    }
+}
+
+/// A reset throws away what the kernel has not sent, and, with some clients, what they have not read.
+#[test]
+fn what_was_said_before_a_failure_was_lost_to_the_reset_that_shows_it() {
+    for half_closed in [false, true] {
+        let mut rig = Rig::new(settings());
+        let client = rig.client("GET / HTTP/1.0\r\n\r\n");
+        let id = rig.request().id;
+        if half_closed {
+            rig.end(client, End::Fin);
+            rig.told();
+        }
+        rig.say_head(id, 200, &[]);
+        rig.say_chunk(id, b"a part");
+        rig.credit(id);
+        rig.say(Frame::Abort(id, Why::HostError));
+        assert!(rig.out(client).ends_with("a part"));
+        if !half_closed {
+            rig.end(client, End::Fin); // it may read on
+        }
+        assert!(
+            !rig.is_over(client),
+            "no FIN, which would make it whole, and no reset that could overtake it"
+        );
+        rig.pass_time(Duration::from_secs(1));
+        assert!(rig.net.peer(client, |peer| peer.closed && peer.reset));
         rig.over();
     }
 }

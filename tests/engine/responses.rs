@@ -280,6 +280,7 @@ fn a_file_that_became_shorter_closes() {
     assert_eq!(rig.told(), format!("reset {:?}", Why::HostError));
     assert_eq!(rig.told(), "nothing");
     assert!(rig.out(client).ends_with("56789"));
+    rig.pass_time(Duration::from_secs(1));
     assert!(rig.is_closed(client));
     rig.over();
 }

@@ -41,6 +41,10 @@ pub const CANARIES: &[(&str, &str)] = &[
         "r8-closes-at-once",
         "a connection is closed with its last response, although the client's next request is on its way",
     ),
+    (
+        "r8-reset-overtakes",
+        "what was said of a response that breaks off is lost to the reset that shows it",
+    ),
     ("r9-chunk-kept", "a receive buffer is not given back"),
     (
         "r9-exchange-is-kept",

@@ -413,25 +413,25 @@ impl Client {
                 return self.take_end(world);
             }
         }
-        // A reset may also destroy what had been answered before it.
-        let until = if reset {
-            self.begun
-        } else {
-            self.begun.min(self.answered + 1)
-        };
-        let broken = self.caller.asks[self.answered..until]
-            .iter()
-            .any(|ask| ask.app.fate != Fate::Whole);
+        let ask = self.caller.asks[..self.begun].get(self.answered);
+        let broken = ask.is_some_and(|ask| ask.app.fate != Fate::Whole);
         let excused = self.excuse.is_some() || self.closing;
         let cut = !self.reader.is_between();
         if cut && !excused && !broken {
             return Err(format!("R8: client {id}: response {} is cut", self.answered));
         }
+        let (came, said) = (self.body, ask.map_or(0, said_of));
+        if cut && !excused && self.head.is_some() && came < said {
+            return Err(format!(
+                "R8: client {id}: of response {}, which breaks off, {came} of {said} bytes came",
+                self.answered
+            ));
+        }
         // One that has half-closed, or stays on, and has all its answers is closed without a word.
         let whole = self.ends.iter().filter(|end| **end <= self.sent).count();
         let stays = self.caller.ending == Ending::Stays && whole == self.caller.asks.len();
         let served = (self.finished || stays) && self.answered >= whole;
-        let may_end = excused || served || self.draining || broken && self.begun > self.answered;
+        let may_end = excused || served || self.draining;
         if !cut && !may_end {
             return Err(format!(
                 "R8: client {id}: the connection ends with {} of {} answered (reset: {reset})",
@@ -458,6 +458,13 @@ fn append_chunks(pattern: Pattern, size: usize, most: usize, out: &mut Vec<u8>) 
 #[must_use]
 pub fn has_body(ask: &Ask) -> bool {
     ask.method != "HEAD" && !matches!(ask.app.status, 204 | 304)
+}
+
+/// Bytes of the response's body that the application says, if its response breaks off.
+#[must_use]
+pub fn said_of(ask: &Ask) -> usize {
+    let breaks = matches!(ask.app.fate, Fate::Breaks | Fate::Leaves | Fate::TwoHeads);
+    if breaks { ask.app.size / 2 } else { ask.app.size }
 }
 
 /// Whether its response may look complete to a client.

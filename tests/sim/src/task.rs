@@ -7,7 +7,7 @@ use m0serve::handoff::{ExchangeId, Frame, Outlet, Request, ResponseHead, WINDOW,
 use m0serve::host::incoming::Incoming;
 use m0serve::host::outgoing::{Outgoing, PIECE};
 
-use crate::client::has_body;
+use crate::client::{has_body, said_of};
 use crate::host::Said;
 use crate::plan::{Ask, Fate, Framing, Nanos, Plan, Reading};
 use crate::world::World;
@@ -313,8 +313,7 @@ impl Task {
     /// Says one piece of the body, while the window has room.
     fn say_piece(&mut self, world: &World, out: &mut Said) -> Option<Stage> {
         let app = &self.ask.app;
-        let breaks = matches!(app.fate, Fate::Breaks | Fate::Leaves | Fate::TwoHeads);
-        let size = if breaks { app.size / 2 } else { app.size };
+        let size = said_of(&self.ask);
         if app.file && has_body(&self.ask) {
             let pattern = Plan::answered(self.client, self.number);
             out.push(Frame::File(self.id, pattern.file(), pattern.offset(), size as u64));
