@@ -23,6 +23,8 @@ impl World {
             self.clients[id].slow = false;
         }
         self.answer_all();
+        self.pass_time(Duration::from_secs(1)); // before the reset of what was cut short
+        self.answer_all();
         for id in 0..self.clients.len() {
             self.check_served(id);
         }
