@@ -215,7 +215,7 @@ fn ci() -> bool {
 fn committed_costs() -> bool {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../bench/results/matrix-simulated.json");
     let text = std::fs::read_to_string(path).unwrap_or_default();
-    let same = serde_json::from_str(&text).is_ok_and(|committed: serde_json::Value| committed == as_json());
+    let same = serde_json::from_str(&text).is_ok_and(|committed: serde_json::Value| committed == costs::as_json());
     if same {
         println!("costs: as committed");
     } else {
