@@ -211,6 +211,27 @@ contract! {
         broken_within_a_second(rig, token);
     }
 
+    /// Broken while it waited to be accepted, and told of once it was. (Not every kernel hands out what is gone.)
+    fn reset_before_it_is_accepted(rig) {
+        rig.receive_at_once = false;
+        rig.backend.pause_accept(rig.listener);
+        rig.turns_for(Duration::from_millis(10));
+        reset(rig.dial().unwrap());
+        let stays = rig.dial().unwrap();
+        let address = stays.local_addr().unwrap();
+        rig.turns_for(Duration::from_millis(10));
+        rig.backend.resume_accept(rig.listener);
+        let all = if cfg!(target_os = "linux") { 2 } else { 1 };
+        rig.until("all are accepted", |rig| {
+            rig.accepted.len() >= all && rig.seen.values().any(|seen| seen.peer == Some(address))
+        });
+        for token in rig.accepted.clone() {
+            if rig.seen(token).peer != Some(address) {
+                broken_within_a_second(rig, token);
+            }
+        }
+    }
+
     /// An idle connection that nobody has said a word on for a while.
     fn reset_of_one_of_many_idle(rig) {
         let mut clients: Vec<_> = (0..50).map(|_| rig.connect()).collect();
