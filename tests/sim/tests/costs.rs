@@ -50,8 +50,8 @@ fn each_model_wins_where_the_record_says() {
     assert!(near >= 5, "{near} of seven are within a fifth");
 }
 
-/// By rings the loop answers while the application goes on, and neither waits for the other to have done all of its part: the
-/// two cells of a virtual machine that the record has even are the pump's.
+/// By rings the loop answers while the application goes on, and does not wait for it to have done all of its part: the two
+/// cells of a virtual machine that the record has even are the pump's, although waking a thread takes as long.
 #[test]
 fn by_rings_the_pump_wins_wherever_it_has_a_second_cpu() {
     for (profile, connections, cpus, _) in RECORD {

@@ -121,6 +121,17 @@ impl Asyncio {
         Some(datagram.about.len() as u64)
     }
 
+    /// Whether its next step is in the loop's past by then. What a step says by rings is seen at once, so it must have been
+    /// said by then; a datagram knows when it was sent.
+    pub fn is_behind(&mut self, now: Nanos, costs: &Profile) -> bool {
+        let at = self.thread.at();
+        match self.handoff {
+            Handoff::Memory if self.woken => at + costs.iteration <= now,
+            Handoff::Memory if self.link.has_jobs() => at + costs.app + 2 * costs.cross <= now,
+            Handoff::Memory | Handoff::Datagrams => at < now,
+        }
+    }
+
     /// One job, or the end of an iteration. Calling the loop takes `bell` more if it has to be woken.
     pub fn step(&mut self, costs: &Profile, to_loop: &Waker, bell: Nanos) {
         match self.handoff {
@@ -139,6 +150,7 @@ impl Asyncio {
     fn step_by_rings(&mut self, costs: &Profile) {
         if std::mem::take(&mut self.woken) {
             self.thread.spend(Cost::Iteration, costs.iteration);
+            return;
         }
         let Some(job) = self.link.next_job() else {
             self.flush();

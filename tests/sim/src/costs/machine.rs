@@ -84,7 +84,7 @@ impl Machine {
 
     /// The other thread does what it has done by now, if it has a CPU.
     fn let_run(&mut self, asyncio: &mut Asyncio) {
-        while self.cpus > 1 && !asyncio.parked && asyncio.thread.at() < self.thread.at() {
+        while self.cpus > 1 && !asyncio.parked && asyncio.is_behind(self.thread.at(), &self.costs) {
             // The loop that has announced that it parks is on its way to sleep.
             asyncio.step(&self.costs, &self.waker, self.loop_bell(false));
         }
