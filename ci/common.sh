@@ -37,12 +37,13 @@ venv() {
     fi
 }
 
-# install DIR FILE: pip installs a requirements file, once for each version of the file.
+# install DIR FILE: pip installs a requirements file, once for each version of the file. Most of it is never imported, so the
+# interpreter compiles what is.
 install() {
     local dir=$1 file=$2 stamp
     stamp=$dir/.installed-$(basename "$file")
     if ! cmp -s "$file" "$stamp"; then
-        "$dir/bin/python" -m pip install --quiet --disable-pip-version-check -r "$file"
+        "$dir/bin/python" -m pip install --quiet --disable-pip-version-check --no-compile -r "$file"
         cp "$file" "$stamp"
     fi
 }

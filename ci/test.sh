@@ -34,9 +34,12 @@ skip() {
 # for loom or shuttle is compiled: the rest has no sockets there.
 models() {
     local -x LOOM_MAX_PREEMPTIONS=${LOOM_MAX_PREEMPTIONS:-3}
+    # On one thread: loom maps and unmaps stacks all the time, which two threads of a process do in each other's way.
     timeout 600 cargo test -p m0-platform --features loom --profile ci --test 'loom*' &&
-        timeout 600 cargo test -p m0serve --no-default-features --features loom --profile ci --lib loom &&
-        timeout 600 cargo test -p m0serve --no-default-features --features shuttle --profile ci --test models
+        timeout 600 cargo test -p m0serve --no-default-features --features loom --profile ci --lib loom -- --test-threads=1 &&
+        # Runs long enough to be worth optimising.
+        timeout 600 cargo test -p m0serve --no-default-features --features shuttle --profile ci \
+            --config profile.ci.opt-level=2 --test models
 }
 
 scripts() {
@@ -79,7 +82,9 @@ test_with() {
 rust_lane() {
     # With the emulation, so that the contract suite and the rest run over kqueue too.
     if wants rust; then
-        stage rust cargo test --workspace --no-default-features --features m0serve/emulated-kqueue
+        # Not optimised, but for what other crates give, which the stages share.
+        stage rust cargo test --profile ci --config profile.ci.opt-level=0 \
+            --workspace --no-default-features --features m0serve/emulated-kqueue
     fi
     if wants sim; then stage sim ci/sim.sh --ci; fi
     if wants scripts; then stage scripts scripts; fi
