@@ -225,7 +225,8 @@ pub trait Backend: Send {
     /// Which implementation this is.
     fn kind(&self) -> Kind;
 
-    /// Takes a listening socket and starts to accept. The socket may be TCP or UNIX. TCP connections get TCP_NODELAY.
+    /// Takes a listening socket and starts to accept. The socket may be TCP or UNIX. TCP connections get TCP_NODELAY, and
+    /// keep-alive probes that find out within two minutes that a silent peer is gone.
     ///
     /// # Errors
     /// What registering it gave.
