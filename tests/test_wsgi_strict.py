@@ -195,6 +195,15 @@ def test_a_thread_that_reads_on_is_not_left_waiting(server: Server, key: str) ->
         assert client.get("/hello").body == b"hello"
 
 
+@pytest.mark.behaviour(26)
+def test_a_read_within_the_farewell_of_another_hung_the_server(server: Server, key: str) -> None:
+    with server.connect() as client:
+        client.send(request(f"/farewell?key={key}", "Content-Length: 100", method="POST"), b"x")
+        noted(server, f"began {key}")
+        client.reset()
+    noted(server, f"read on {key}")
+
+
 @pytest.mark.behaviour(26, 28)
 def test_one_thread_may_read_while_another_writes(server: Server) -> None:
     with server.connect() as client:

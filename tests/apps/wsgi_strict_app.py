@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import builtins
+import contextlib
 import contextvars
 import gzip
 import io
@@ -443,11 +445,32 @@ def fails_late(environ: Environ, start: Start, query: dict[str, str]) -> Iterabl
     raise FileNotFoundError(FAULT)
 
 
+def farewell(environ: Environ, start: Start, query: dict[str, str]) -> Iterable[bytes]:
+    """Reads on while it is being told that its client has gone, as a finalizer or another thread may."""
+    read, real = environ["wsgi.input"].read, builtins.__import__
+
+    def imports(name: str, *rest: Any, **more: Any) -> Any:
+        if name == "m0serve._tasks":
+            builtins.__import__ = real
+            with contextlib.suppress(BrokenPipeError):
+                read()
+            notes.append(f"read on {query['key']}")
+        return real(name, *rest, **more)
+
+    notes.append(f"began {query['key']}")
+    builtins.__import__ = imports
+    try:
+        return [read()]
+    finally:
+        builtins.__import__ = real
+
+
 HANDLERS = {
     f"/{handler.__name__}": handler
     for handler in (
         hello, bad, shape, closes, endless, bodiless, tiny, file, sizes, keeps, uses, both, spoils, env, errors,
         ignores, reads, drips, busy, forks, raises, context, opens, noted, holdings, fails_late,
+        farewell,
     )
 }  # fmt: skip
 

@@ -198,15 +198,18 @@ pub fn receive(py: Python<'_>, view: &Shared, most: usize, stop: Option<u8>) -> 
                 return Ok(None);
             }
             if state.incoming.is_over() {
-                return Err(gone(py, "the client left before its request's body was complete"));
-            }
-            if state.ended {
+                None // said below, where the lock is not held: that calls into Python
+            } else if state.ended {
                 return Err(over()); // the rest of the body is thrown away
+            } else {
+                state.incoming.ask(seat);
+                Some(state.heard)
             }
-            state.incoming.ask(seat);
-            state.heard
         };
-        wait(py, view, heard);
+        match heard {
+            Some(heard) => wait(py, view, heard),
+            None => return Err(gone(py, "the client left before its request's body was complete")),
+        }
     }
 }
 
