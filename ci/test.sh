@@ -77,7 +77,8 @@ test_with() {
     stage "python-$version" python_tests "$root/.venv-$version" "$1"
 }
 
-# What compiles has long stretches on one core, and what installs waits: in three lanes, shown when all of them have ended.
+# What compiles has long stretches on one core, and what installs waits: in three lanes of about the same work, shown when all of
+# them have ended. They compile into one folder, in turn; what one of them runs, installs or fuzzes fills the other core.
 # Pytest has the machine to itself.
 rust_lane() {
     # With the emulation, so that the contract suite and the rest run over kqueue too.
@@ -88,10 +89,10 @@ rust_lane() {
     fi
     if wants sim; then stage sim ci/sim.sh --ci; fi
     if wants scripts; then stage scripts scripts; fi
+    if wants fuzz; then stage fuzz ci/fuzz.sh --short; fi
 }
 models_lane() {
     if wants models; then stage models models; fi
-    if wants fuzz; then stage fuzz ci/fuzz.sh --short; fi
 }
 python_lane() {
     if wants py; then with_python prepare; fi
