@@ -6,13 +6,17 @@ set -euo pipefail
 
 need cargo "install Rust 1.88 or later"
 need python3 "install Python 3.11 or later"
+# Two starts at once would install into one environment: the second waits until the first is about to serve.
+mkdir -p "$build/logs"
+exec 9>"$build/serve.lock"
+if command -v flock >/dev/null 2>&1; then flock 9; fi
 venv .venv python3
 install .venv ci/requirements-build.txt
 [ -e target/release/libm0serve.so ] || echo "building m0serve, which takes about a minute the first time"
 # What a build says is noise to someone who wants to see a page, unless it fails.
-mkdir -p "$build/logs"
 VIRTUAL_ENV=$root/.venv .venv/bin/maturin develop --release >"$build/logs/serve.log" 2>&1 ||
     { cat "$build/logs/serve.log" >&2; exit 1; }
+exec 9>&-
 
 cd "${M0_CALLER_DIR:-$root}"
 unset M0_CALLER_DIR  # no option's variable: the server would say so

@@ -114,10 +114,16 @@ def interface_of(app: Any) -> str:
 def _split(app: str) -> tuple[str, str]:
     module, colon, attribute = app.partition(":")
     if module.endswith(".py") or os.sep in module:
-        guess = module.removesuffix(".py").strip(os.sep).replace(os.sep, ".")
-        _fail(f"APP is a module, not a file: give {guess}:{attribute or 'app'}")
+        folder, name = os.path.split(os.path.normpath(module).removesuffix(".py"))
+        # A folder below the current one may be a package; any other has to be searched.
+        outside = os.path.isabs(folder) or folder.split(os.sep)[0] == os.pardir
+        guess = name if outside or not folder else f"{folder.replace(os.sep, '.')}.{name}"
+        where = f" --app-dir {folder}" if outside else ""
+        _fail(f"APP is a module, not a file: give {guess}:{attribute or 'app'}{where}")
     parts = module.split(".") + (attribute.split(".") if colon else [])
     if not all(part.isidentifier() for part in parts):
+        if app.endswith("()"):
+            _fail(f"'{app}' is a call, and APP a name: give {app[:-2]} --factory")
         _fail(f"'{app}' is no application; give MODULE:ATTR, such as main:app")
     return module, attribute
 
