@@ -68,7 +68,10 @@ impl Arguments {
                 "--ci" => parsed.ci = true,
                 "--calibrate" => parsed.calibrate = true,
                 "--costs" => parsed.costs = true,
-                "--json" | "--breakdown" | "--record" | "--wakes" => parsed.costs_as = word,
+                "--json" | "--breakdown" | "--record" | "--wakes" => {
+                    parsed.costs = true;
+                    parsed.costs_as = word;
+                }
                 "--canaries" => parsed.canaries = true,
                 "--seed" => parsed.seed = Some(words.next()?.parse().ok()?),
                 "--from" => parsed.from = Some(words.next()?.parse().ok()?),
