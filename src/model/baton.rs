@@ -236,13 +236,14 @@ impl<T> Baton<T> {
     }
 
     /// The thread is about to wait within its view: the loop, and the right to start views, go to another. Returns whether
-    /// the loop's waker must be rung, since the sentinel has the loop already and may sleep in it.
+    /// the loop's waker must be rung, since whoever has the loop by now, the sentinel or another thread, may sleep in it.
     pub fn give_up(&self, thread: u8, views: u64) -> bool {
         if self.change(State::Lent(thread, views), State::Offered) {
             self.wake_sentinel();
             return false;
         }
-        self.change(State::Taken(thread, views), State::Loose)
+        self.change(State::Taken(thread, views), State::Loose);
+        true
     }
 
     /// The thread has nothing to do: sleeps until it is called. Returns false when the baton is closed. `ring` is called

@@ -106,6 +106,19 @@ fn loom_baton_given_up_is_taken_once() {
     });
 }
 
+/// A view that computed until the loop went to another thread, and then waits for what that loop is to tell it: nobody else
+/// rings for what it has said.
+#[test]
+fn loom_view_that_waits_after_it_lost_the_loop_rings() {
+    loom::model(|| {
+        for lost in [State::Taken(0, 1), State::Loose, State::Owned(1, 0)] {
+            let baton = baton(false);
+            baton.store(lost);
+            assert!(baton.give_up(0, 1), "{lost:?}");
+        }
+    });
+}
+
 /// A sentinel that goes to sleep sees a view that has begun, or is woken by it.
 #[test]
 fn loom_sentinel_that_sleeps_is_woken_by_a_view() {
