@@ -47,6 +47,9 @@ const DISCARD_TIME: Duration = Duration::from_secs(5);
 const BACKLOG: usize = 4096;
 /// Accepting that failed for want of descriptors is tried again after this, or when a connection closes.
 const ACCEPT_RETRY: Duration = Duration::from_secs(1);
+/// A want of descriptors is over when none was felt for so long. At the limit each connection that ends lets one in, and the
+/// next one out: that is one line in the log, and not one a connection.
+const SHORT_OVER: Duration = Duration::from_secs(10);
 /// How often the wall clock is read.
 const UNIX_EVERY: Duration = Duration::from_millis(20);
 /// A pass that comes so long after the one before may find time-outs that are over while their bytes wait in the socket.
@@ -62,8 +65,8 @@ pub struct Engine {
     listeners: Vec<ListenerId>,
     /// Accepting is paused for want of descriptors until then.
     accept_again: Option<Instant>,
-    /// That has been said, and nothing was accepted since.
-    short_said: bool,
+    /// When that happened last, however often since it was said.
+    short: Option<Instant>,
     /// Accepting is paused because the host does not take its jobs.
     backlogged: bool,
     /// Requests that have left the engine and wait for a host's thread.
@@ -92,7 +95,7 @@ impl Engine {
             core,
             listeners: Vec::new(),
             accept_again: None,
-            short_said: false,
+            short: None,
             backlogged: false,
             at_host: 0,
             stopped_said: false,
@@ -351,7 +354,6 @@ impl Engine {
     }
 
     fn accepted(&mut self, token: Token, peer: Option<SocketAddr>, local: Option<SocketAddr>) {
-        self.short_said = false;
         let mut conn = Conn::new(
             token,
             peer.map(canonical),
@@ -372,13 +374,15 @@ impl Engine {
     }
 
     fn accept_failed(&mut self, error: &io::Error) {
-        if !std::mem::replace(&mut self.short_said, true) {
+        let now = self.core.now;
+        let before = self.short.replace(now);
+        if before.is_none_or(|last| now.since(last) > SHORT_OVER) {
             self.core.log.warn(
                 "accept",
                 format_args!("accepting is paused, connections wait in the backlog: {error}"),
             );
         }
-        self.accept_again = Some(self.core.now.plus(ACCEPT_RETRY));
+        self.accept_again = Some(now.plus(ACCEPT_RETRY));
     }
 
     fn resume_accept(&mut self) {

@@ -1,9 +1,11 @@
 //! What the machine refuses and what clients may not have: descriptors, connections (R7, R12).
 
+use std::os::fd::AsRawFd;
 use std::time::Duration;
 
 use m0serve::engine::Settings;
 use m0serve::handoff::{Frame, Job};
+use m0serve::log::{LogLevel, Logger};
 
 use crate::rig::{Rig, answered, get, settings};
 use crate::script::End;
@@ -40,6 +42,26 @@ fn out_of_descriptors_a_connection_that_closes_makes_room() {
     rig.serve("in");
     assert_eq!(rig.out(second), answered("in"));
     rig.over();
+}
+
+/// Each connection that ended let one in and was said again, ten times a second.
+#[test]
+fn at_the_limit_of_descriptors_the_log_had_a_line_for_every_connection() {
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    let fd = writer.as_raw_fd();
+    let mut rig = Rig::logging(settings(), |clock| Logger::to(LogLevel::Warn, false, clock, fd, fd));
+    for pause in [3, 3, 3, 30, 3] {
+        let client = rig.connect();
+        rig.net.fail_accept();
+        rig.settle();
+        rig.end(client, End::Fin);
+        assert!(rig.net.accepting().0, "there is room again");
+        rig.pass_time(Duration::from_secs(pause));
+    }
+    rig.over();
+    drop(writer);
+    let log = std::io::read_to_string(reader).expect("lines of text");
+    assert_eq!(log.matches("accepting is paused").count(), 2, "{log}");
 }
 
 #[test]
