@@ -94,6 +94,7 @@ def assert_one_sentence(done: subprocess.CompletedProcess[str], code: int, *part
         ("probe:", ["probe"]),
         (":app", ["app"]),
         ("awkward_app:make", ["--factory"]),
+        ("awkward_app:unclear", ["awkward_app:unclear", "--interface wsgi", "(environ, start_response)"]),
     ],
 )
 def test_an_app_that_cannot_be_found_is_one_sentence(app: str, parts: list[str]) -> None:

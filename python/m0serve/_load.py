@@ -81,7 +81,11 @@ def _check(config: Config, app: Any, name: str) -> str:
     if kind == "factory":
         _fail(f"{name} takes no arguments, so it looks like a factory; add --factory")
     if kind not in ("asgi", "wsgi"):
-        _fail(f"it cannot be told whether {name} is ASGI or WSGI; add --interface asgi or --interface wsgi")
+        # With several applications the option would say it of all of them.
+        _fail(
+            f"it cannot be told whether {name} is ASGI or WSGI; add --interface asgi or --interface wsgi, or wrap it in"
+            " a function of (scope, receive, send) or (environ, start_response)"
+        )
     return kind
 
 

@@ -19,3 +19,8 @@ def wsgi(environ: Any, start_response: Any) -> Any:
 def make() -> Any:
     """A factory."""
     return probe.app
+
+
+def unclear(*args: Any) -> Any:
+    """An application of some kind, in a wrapper that does not say which, as `wsgiref.validate.validator` makes them."""
+    return wsgi(*args)
