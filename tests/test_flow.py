@@ -2,7 +2,7 @@
 
 Who reads is slow at first, until what is under way fills every window and buffer and the other side has stopped; then
 it reads on as fast as it can. Resident memory is sampled all the while. One transfer each way is a full gibibyte, the
-others are a quarter of it: what would grow shows in either.
+others are a sixteenth of it: what would grow shows in either.
 """
 
 from __future__ import annotations
