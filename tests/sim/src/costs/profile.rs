@@ -1,4 +1,5 @@
-//! What things cost on one kind of machine, each with where the number is from. One value a cost, the same in every cell.
+//! What things cost on one kind of machine, and where the numbers are from, as far as they are from anywhere. One value a
+//! cost, the same in every cell.
 
 use crate::plan::{MICRO, Nanos, SECOND};
 
@@ -89,6 +90,11 @@ const IN_DATAGRAM: Nanos = 430 / 2;
 /// one CPU, 138,105 requests a second. The rest is the application's. How the 4.84 µs divide decides little, since every
 /// request takes all of them. The record has no figure for waking a thread: these are what `sim --calibrate` measured on
 /// another virtual machine (x86-64, Linux 6.18), where an idle CPU must be fetched from the hypervisor.
+///
+/// `wait`, `iteration`, `cross`, `bell_here`, `switch`, `client` and `net` have no source: nobody has measured them on that
+/// machine. They are of the order that such things have, are those of the first profile, and were not touched since. How
+/// long a client takes until it asks again (`client` and twice `net`) is the one that matters: `--wakes` shows what follows
+/// from another.
 ///
 /// The handoff of the original has two figures in the record: 1.85 µs a request for four system calls, where each datagram
 /// carries one job, and 0.43 µs a request of the loop's thread at 256 connections, where it carries many and the calls are
