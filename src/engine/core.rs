@@ -66,6 +66,8 @@ pub struct Core {
     pub stats: Stats,
     /// Connections that were not refused at the door, and are open.
     pub admitted: usize,
+    /// Descriptors are short until then: none is kept for long by a connection that only lingers.
+    pub short_until: Option<Instant>,
     /// No further connection is accepted, and none goes on after its response.
     pub draining: bool,
     /// The log.
@@ -91,6 +93,7 @@ impl Core {
             settings,
             stats: Stats::default(),
             admitted: 0,
+            short_until: None,
             draining: false,
             log,
         }
@@ -155,6 +158,24 @@ impl Core {
     /// It takes the place of none that could be served.
     pub fn leave_place(&mut self, conn: &mut Conn) {
         self.admitted -= usize::from(std::mem::take(&mut conn.admitted));
+    }
+
+    /// Accepting failed for want of descriptors: what lingers has less time from here on, and for a while. Whether this is
+    /// the first that is felt of it.
+    pub fn note_shortage(&mut self) -> bool {
+        let begins = self.short_until.is_none_or(|until| self.now > until);
+        if begins {
+            let conns = self.conns.iter().flatten();
+            let lingering: Vec<Token> = conns
+                .filter(|conn| conn.phase == Phase::Linger)
+                .map(|conn| conn.token)
+                .collect();
+            for token in lingering {
+                self.with_conn(token, |_, conn| conn.touched = true);
+            }
+        }
+        self.short_until = Some(self.now.plus(super::SHORT_OVER));
+        begins
     }
 
     /// The connection works on its exchange no longer; a host that is not done with the response is told why.
@@ -281,7 +302,7 @@ impl Core {
             Timer::Fresh | Timer::Head => self.head_time(timer),
             Timer::Body | Timer::Write => self.settings.body_timeout,
             Timer::Discard => self.settings.body_timeout.min(super::DISCARD_TIME),
-            Timer::Linger if conn.cut => super::CUT_TIME,
+            Timer::Linger if conn.cut || self.short_until.is_some_and(|until| self.now < until) => super::CUT_TIME,
             Timer::Linger => super::LINGER_TIME,
         };
         conn.deadline = self.wheel.tick_after(self.now, after);

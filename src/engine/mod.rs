@@ -39,7 +39,8 @@ use crate::log::Logger;
 
 /// How long a connection may linger after our FIN.
 const LINGER_TIME: Duration = Duration::from_secs(2);
-/// How long what was said of a response that was cut short has to arrive, before a reset that could overtake it.
+/// How long what was said of a response that was cut short has to arrive, before a reset that could overtake it; and what
+/// a connection may linger while descriptors are short.
 const CUT_TIME: Duration = Duration::from_millis(500);
 /// How long the rest of a request that is answered already is awaited, at most.
 const DISCARD_TIME: Duration = Duration::from_secs(5);
@@ -65,8 +66,6 @@ pub struct Engine {
     listeners: Vec<ListenerId>,
     /// Accepting is paused for want of descriptors until then.
     accept_again: Option<Instant>,
-    /// When that happened last, however often since it was said.
-    short: Option<Instant>,
     /// Accepting is paused because the host does not take its jobs.
     backlogged: bool,
     /// Requests that have left the engine and wait for a host's thread.
@@ -95,7 +94,6 @@ impl Engine {
             core,
             listeners: Vec::new(),
             accept_again: None,
-            short: None,
             backlogged: false,
             at_host: 0,
             stopped_said: false,
@@ -374,15 +372,13 @@ impl Engine {
     }
 
     fn accept_failed(&mut self, error: &io::Error) {
-        let now = self.core.now;
-        let before = self.short.replace(now);
-        if before.is_none_or(|last| now.since(last) > SHORT_OVER) {
+        if self.core.note_shortage() {
             self.core.log.warn(
                 "accept",
                 format_args!("accepting is paused, connections wait in the backlog: {error}"),
             );
         }
-        self.accept_again = Some(now.plus(ACCEPT_RETRY));
+        self.accept_again = Some(self.core.now.plus(ACCEPT_RETRY));
     }
 
     fn resume_accept(&mut self) {

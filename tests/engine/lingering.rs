@@ -163,3 +163,33 @@ fn lingering_takes_no_place() {
     }
     rig.over();
 }
+
+/// Clients that did not close after their last response kept the descriptors from those that waited for them: each batch
+/// for two seconds.
+#[test]
+fn lingering_is_short_while_descriptors_are() {
+    let mut rig = Rig::new(Settings {
+        max_requests: 1,
+        ..settings()
+    });
+    let before = rig.client(get("/"));
+    rig.serve("last");
+    rig.net.fail_accept();
+    rig.settle();
+    let waits = rig.net.connect();
+    rig.pass_time(Duration::from_millis(400));
+    assert!(!rig.is_closed(before), "what it was sent has time to arrive");
+    rig.pass_time(Duration::from_millis(400));
+    assert!(rig.is_closed(before) && !rig.net.is_arriving(waits));
+    rig.feed(waits, get("/"));
+    rig.serve("soon");
+    rig.pass_time(Duration::from_millis(800));
+    assert!(rig.is_closed(waits), "they are not plenty yet");
+    rig.pass_time(Duration::from_secs(12));
+    let later = rig.client(get("/"));
+    rig.serve("later");
+    rig.pass_time(Duration::from_millis(1500));
+    assert!(!rig.is_closed(later));
+    rig.leave(later);
+    rig.over();
+}
