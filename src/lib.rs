@@ -9,6 +9,7 @@
 pub mod config;
 pub mod doctor;
 pub mod engine;
+pub mod forwarded;
 pub mod handoff;
 pub mod host;
 pub mod http1;

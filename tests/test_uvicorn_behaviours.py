@@ -220,6 +220,19 @@ def test_several_proxies(servers: Servers, trusted: str, expected: str) -> None:
     assert who(server, CHAIN, "X-Forwarded-Proto: https") == (expected, "https")
 
 
+@pytest.mark.beyond_uvicorn("is asked here with its access log off")
+@pytest.mark.behaviour(33)
+def test_the_access_log_names_the_client_and_not_the_proxy(start: Start) -> None:
+    """What is no address stays out of it: the field could be made to look like another line."""
+    server = start(APP, "--access-log")
+    with server.connect() as client:
+        own = ":".join(map(str, client.sock.getsockname()[:2]))
+        for chain in ("6.6.6.6, 1.2.3.4:99", "[2001:db8::1]:99", 'x" 200', ""):
+            assert client.get("/status?200", f"X-Forwarded-For: {chain}").status == 200
+    assert server.stop() == 0
+    assert re.findall(r'^(\S+) - "', server.stdout, re.MULTILINE) == ["1.2.3.4:0", "[2001:db8::1]:0", own, own]
+
+
 @pytest.mark.parametrize(
     ("fields", "expected"),
     [

@@ -187,7 +187,7 @@ impl Core {
             let (line, status) = (exchange.line.take(), exchange.status);
             self.jobs.push_back(Job::Reset(id, why));
             self.stats.abandoned += u64::from(why == Why::PeerGone);
-            self.log_access(conn, line, if status == 0 { UNANSWERED } else { status });
+            self.log_access(line, if status == 0 { UNANSWERED } else { status });
         }
         self.exchanges.detach(id);
     }
@@ -210,14 +210,14 @@ impl Core {
             Some(exchange) => {
                 let line = exchange.line.take();
                 let (response, sent, is_head) = (exchange.response, exchange.status, exchange.is_head);
-                self.log_access(conn, line, if sent == 0 { status } else { sent });
+                self.log_access(line, if sent == 0 { status } else { sent });
                 (response, is_head)
             }
             None => {
                 let said = conn.decoder.request_line();
                 let is_head = untold.is_head || said.starts_with(b"HEAD ");
                 match untold.line {
-                    Some(_) => self.log_access(conn, untold.line, status),
+                    Some(_) => self.log_access(untold.line, status),
                     None => self.log.access_refused(conn.peer, said, status),
                 }
                 (Response::NotStarted, is_head)
@@ -238,10 +238,10 @@ impl Core {
     }
 
     /// The line of a request in the access log, unless it has been written.
-    pub fn log_access(&self, conn: &Conn, line: Option<Box<RequestLine>>, status: u16) {
+    pub fn log_access(&self, line: Option<Box<RequestLine>>, status: u16) {
         if let Some(line) = line {
             self.log
-                .access(conn.peer, &line.method, &line.target, line.version, status);
+                .access(line.source, &line.method, &line.target, line.version, status);
         }
     }
 

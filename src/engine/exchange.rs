@@ -3,6 +3,8 @@
 //! A slot has two holders: the connection (until the response is complete and the request read, or the connection is
 //! gone) and the host (until its `Released`). It is reused when both have let go (R4), under the next generation (R3).
 
+use std::net::SocketAddr;
+
 use m0_platform::{Token, canary};
 
 use crate::handoff::{ExchangeId, Version};
@@ -42,6 +44,8 @@ pub struct Untold {
 /// What the access log says of a request.
 #[derive(Debug)]
 pub struct RequestLine {
+    /// Where it comes from: the peer, or whom a trusted proxy names.
+    pub source: Option<SocketAddr>,
     /// Method.
     pub method: Vec<u8>,
     /// Path and query.

@@ -1,5 +1,7 @@
 //! What comes in: bytes become requests and body pieces, and those become jobs.
 
+use std::net::SocketAddr;
+
 use bytes::Bytes;
 use m0_platform::{Token, canary};
 
@@ -96,7 +98,7 @@ impl Core {
         };
         if let Some((status, text)) = refusal {
             let untold = Untold {
-                line: self.settings.access_log.then(|| Box::new(request_line(&head))),
+                line: self.settings.access_log.then(|| self.request_line(conn, &head)),
                 is_head: head.is_head(),
             };
             self.refuse(conn, status, text, Why::Refused, untold);
@@ -110,7 +112,7 @@ impl Core {
             exchange.expect = Expect::Waiting;
         }
         if self.settings.access_log {
-            exchange.line = Some(Box::new(request_line(&head)));
+            exchange.line = Some(self.request_line(conn, &head));
         }
         let done = exchange.request_done;
         let id = self.exchanges.open(exchange);
@@ -316,9 +318,15 @@ impl Core {
     fn too_slow(&mut self, conn: &mut Conn, text: &str) {
         self.refuse(conn, 408, text, Why::TimedOut, Untold::default());
     }
+
+    /// What the access log will say of a request.
+    fn request_line(&self, conn: &Conn, head: &RequestHead) -> Box<RequestLine> {
+        let source = self.settings.trust.source(head, conn.peer);
+        Box::new(request_line(source, head))
+    }
 }
 
-fn request_line(head: &RequestHead) -> RequestLine {
+fn request_line(source: Option<SocketAddr>, head: &RequestHead) -> RequestLine {
     let mut target = head.get(head.path).to_vec();
     if !head.get(head.query).is_empty() {
         target.push(b'?');
@@ -329,6 +337,7 @@ fn request_line(head: &RequestHead) -> RequestLine {
         Version::Http11 => "1.1",
     };
     RequestLine {
+        source,
         method: head.get(head.method).to_vec(),
         target,
         version,

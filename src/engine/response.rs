@@ -171,7 +171,7 @@ impl Core {
         exchange.keep_alive &= exchange.request_done || !cut;
         let finished = exchange.request_done || cut;
         let (line, status) = (exchange.line.take(), exchange.status);
-        self.log_access(conn, line, status);
+        self.log_access(line, status);
         if finished {
             self.finish_exchange(conn);
         }
@@ -185,7 +185,7 @@ impl Core {
         conn.cut |= exchange.ends_by_closing();
         exchange.response = Response::Complete; // the host knows: it is not told again
         let (line, status) = (exchange.line.take(), if started { exchange.status } else { 500 });
-        self.log_access(conn, line, status);
+        self.log_access(line, status);
         self.leave(conn, id);
         if !started && why != Why::Stopping {
             self.write_refusal(conn, 500, "Internal Server Error", is_head);

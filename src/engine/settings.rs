@@ -5,6 +5,7 @@ use std::time::Duration;
 use m0_platform::sync::atomic::{AtomicU64, Ordering};
 
 use super::mounts::Mounts;
+use crate::forwarded::Trust;
 use crate::http1::Limits;
 
 /// Limits and times of an engine. Zero means "no limit" where the field says so.
@@ -28,6 +29,8 @@ pub struct Settings {
     pub server: Option<Vec<u8>>,
     /// Whether a line per response goes to the access log.
     pub access_log: bool,
+    /// Whose word the access log takes for where a request comes from.
+    pub trust: Trust,
     /// Where applications are mounted.
     pub mounts: Mounts,
 }
@@ -44,6 +47,7 @@ impl Default for Settings {
             date: true,
             server: Some(b"m0serve".to_vec()),
             access_log: false,
+            trust: Trust::default(),
             mounts: Mounts::default(),
         }
     }

@@ -7,7 +7,6 @@ use pyo3::prelude::*;
 #[cfg(feature = "python")]
 use pyo3::types::PyBytes;
 
-pub mod forwarded;
 pub mod incoming;
 pub mod outgoing;
 

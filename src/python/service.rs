@@ -14,9 +14,9 @@ use super::listen::{self, Bound};
 use crate::config::{Config, Exit, Interface, LoopChoice, Model};
 use crate::doctor::interface_name;
 use crate::engine::{Engine, Mounts, Settings, SharedStats, Stats};
+use crate::forwarded::Trust;
 use crate::handoff::{Crew, Direct, Frame, Link, Outlet, RingLoop, Routes, Stop, rings};
 use crate::host::asgi::{Host, Runtime};
-use crate::host::forwarded::Trust;
 use crate::host::wsgi;
 use crate::http1::Limits;
 use crate::log::Logger;
@@ -329,11 +329,7 @@ impl Service {
     }
 
     pub(super) fn trust(&self) -> Trust {
-        Trust(
-            self.config
-                .proxy_headers
-                .then(|| self.config.forwarded_allow_ips.clone()),
-        )
+        trust(&self.config)
     }
 
     /// What decides model and backend.
@@ -427,6 +423,10 @@ pub(super) fn guard(log: &Logger, run: impl FnOnce() -> std::io::Result<()>) -> 
     }
 }
 
+fn trust(config: &Config) -> Trust {
+    Trust(config.proxy_headers.then(|| config.forwarded_allow_ips.clone()))
+}
+
 pub(super) fn settings(config: &Config) -> Settings {
     Settings {
         limits: Limits {
@@ -443,6 +443,7 @@ pub(super) fn settings(config: &Config) -> Settings {
         date: config.date_header,
         server: config.server_header.then(|| b"m0serve".to_vec()),
         access_log: config.access_log,
+        trust: trust(config),
         mounts: Mounts::new(config.mounts().iter().map(|mount| mount.prefix.as_str())),
     }
 }

@@ -9,8 +9,8 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyTuple};
 
+use crate::forwarded::{Forwarded, Trust};
 use crate::handoff::{Request, RequestHead, Version};
-use crate::host::forwarded::{Forwarded, Trust};
 use crate::http1::percent_decode;
 
 /// Header names that get one object for all requests.

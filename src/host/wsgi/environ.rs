@@ -12,8 +12,8 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
 
 use super::names::{NAMES, find};
+use crate::forwarded::Trust;
 use crate::handoff::{Request, RequestHead, Version};
-use crate::host::forwarded::Trust;
 
 /// What the environs of one application have in common.
 pub struct Environs {

@@ -8,8 +8,9 @@ use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
 use m0_platform::Clock;
-use m0serve::config::LogLevel;
+use m0serve::config::{LogLevel, Trusted};
 use m0serve::engine::{Mounts, Settings};
+use m0serve::forwarded::Trust;
 use m0serve::handoff::{ExchangeId, Job, Request, WINDOW, Why, charge};
 use m0serve::http1::Limits;
 use m0serve::log::Logger;
@@ -76,6 +77,7 @@ impl World {
             date: on(4),
             server: on(4).then(|| b"fuzz".to_vec()),
             access_log: on(3),
+            trust: Trust(Trusted::parse("*").ok()),
         };
         let max_requests = settings.max_requests;
         // Lines are composed as ever, and go nowhere.

@@ -1,7 +1,7 @@
 //! Who a request comes from when a proxy stands before us: `X-Forwarded-For` and `X-Forwarded-Proto`, from trusted
 //! peers only.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use crate::config::Trusted;
 use crate::handoff::RequestHead;
@@ -16,10 +16,19 @@ pub struct Forwarded {
 }
 
 /// Whose fields are believed; `None` when nobody's are.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Trust(pub Option<Trusted>);
 
 impl Trust {
+    /// Where a request comes from, for a log: the address that the fields name, with port 0, since they name no port, or
+    /// `peer`. What is no address could be made to look like another line, and is not believed.
+    #[must_use]
+    pub fn source(&self, head: &RequestHead, peer: Option<SocketAddr>) -> Option<SocketAddr> {
+        let client = self.look(head, peer.map(|peer| peer.ip())).client;
+        let address = client.and_then(|client| client.parse().ok());
+        address.map(|address| SocketAddr::new(address, 0)).or(peer)
+    }
+
     /// Reads the fields of a request that came from `peer` (`None`: over a UNIX socket).
     #[must_use]
     pub fn look(&self, head: &RequestHead, peer: Option<IpAddr>) -> Forwarded {
