@@ -191,6 +191,18 @@ def test_help_and_version_go_to_stdout(flag: str) -> None:
     assert "m0serve" in done.stdout
 
 
+@pytest.mark.parametrize("flag", ["--help", "--doctor"])
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_reader_that_had_enough_was_shown_a_traceback(flag: str, unbuffered: str) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    command = [sys.executable, "-m", "m0serve", flag, "probe:app"]
+    env = environment(PYTHONUNBUFFERED=unbuffered)
+    done = subprocess.run(command, check=False, cwd=APPS, env=env, stdout=write, stderr=subprocess.PIPE, timeout=20)
+    os.close(write)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
 @pytest.fixture
 def elsewhere() -> str:
     """A backend that this machine, or this wheel, does not have."""

@@ -9,7 +9,7 @@ from m0serve import _loops
 from m0serve._init import split_from_init
 from m0serve._load import load_all
 from m0serve._native import Config, Exit
-from m0serve._report import show
+from m0serve._report import answer, show
 from m0serve._server import Server, report_exit, run_process
 
 
@@ -44,7 +44,7 @@ def _doctor(config: Config) -> int:
         interpreter=f"{platform.python_implementation()} {platform.python_version()}",
         refusal=refusal,
     )
-    print(text)
+    answer(text)
     return code
 
 

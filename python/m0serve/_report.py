@@ -24,6 +24,17 @@ def say_plain(line: str) -> None:
     _write(sys.stderr, f"{line}\n")
 
 
+def answer(text: str) -> None:
+    """Writes what was asked for to stdout. Whoever reads it (a pager, `head`) may have had enough: that is no error."""
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:
+        # What is still buffered has to go somewhere, or the interpreter complains of it at its end.
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, sys.stdout.fileno())
+        os.close(null)
+
+
 def show(error: BaseException) -> None:
     """Writes the application's traceback: every frame of it, and none of ours or of the import machinery's."""
     _write(sys.stderr, "".join(_trimmed(error).format()))

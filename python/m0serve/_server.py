@@ -17,7 +17,7 @@ from m0serve import _loops
 from m0serve._lifespan import Lifespan
 from m0serve._load import Mounted, load_all
 from m0serve._native import Config, Exit, Service
-from m0serve._report import hide_machinery, say, say_plain, show
+from m0serve._report import answer, hide_machinery, say, say_plain, show
 from m0serve._signals import Signals, Watchdog, code_of, end_child, end_now
 from m0serve._types import Application, Options
 from m0serve._workers import Workers
@@ -406,7 +406,7 @@ def run_process(server: Server, *, leave: bool = True) -> int:
 def report_exit(end: Exit) -> int:
     """Writes what an :class:`Exit` says, with the application's traceback where it has one, and returns its code."""
     if end.to_stdout:
-        print(end.message)
+        answer(end.message)
     else:
         say(end.message)
     if end.__cause__ is not None:
