@@ -3,6 +3,7 @@
 set -euo pipefail
 . "$(dirname "$0")/common.sh"
 
+need_to_build
 venv .venv python3
 install .venv ci/requirements-build.txt
 .venv/bin/maturin build --release --interpreter .venv/bin/python --out "$build/dist"

@@ -12,6 +12,13 @@ cd "$root"
 say() { printf '\n== %s\n' "$*"; }
 fail() { printf 'error: %s\n' "$*" >&2; exit 1; }
 need() { command -v "$1" >/dev/null 2>&1 || fail "$1 is not installed: $2"; }
+# What building takes. An older Python would fail after minutes, with words about something else.
+need_to_build() {
+    need cargo "install Rust 1.88 or later"
+    need python3 "install Python 3.11 or later"
+    python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
+        fail "python3 is $(version_of python3): put Python 3.11 or later first on PATH"
+}
 
 # Every interpreter to test under, one path a line: python3 itself, then 3.12 and 3.13 where pyenv has them.
 interpreters() {

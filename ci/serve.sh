@@ -4,8 +4,7 @@
 set -euo pipefail
 . "$(dirname "$0")/common.sh"
 
-need cargo "install Rust 1.88 or later"
-need python3 "install Python 3.11 or later"
+need_to_build
 # Two starts at once would install into one environment: the second waits until the first is about to serve.
 mkdir -p "$build/logs"
 exec 9>"$build/serve.lock"
