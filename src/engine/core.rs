@@ -285,6 +285,11 @@ impl Core {
         }
     }
 
+    /// Whether others wait for what a lingering connection has: its descriptor, or the end of the drain.
+    fn lingers_briefly(&self) -> bool {
+        self.draining || self.short_until.is_some_and(|until| self.now < until)
+    }
+
     /// Starts, moves or stops the connection's time-out after something happened to it.
     pub fn rearm(&mut self, conn: &mut Conn) {
         let timer = self.timer_of(conn);
@@ -302,7 +307,7 @@ impl Core {
             Timer::Fresh | Timer::Head => self.head_time(timer),
             Timer::Body | Timer::Write => self.settings.body_timeout,
             Timer::Discard => self.settings.body_timeout.min(super::DISCARD_TIME),
-            Timer::Linger if conn.cut || self.short_until.is_some_and(|until| self.now < until) => super::CUT_TIME,
+            Timer::Linger if conn.cut || self.lingers_briefly() => super::CUT_TIME,
             Timer::Linger => super::LINGER_TIME,
         };
         conn.deadline = self.wheel.tick_after(self.now, after);

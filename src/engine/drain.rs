@@ -75,6 +75,7 @@ impl Core {
 
     fn drain_conn(&mut self, conn: &mut Conn) {
         if conn.phase != Phase::Open {
+            conn.touched |= conn.phase == Phase::Linger; // as below
             return;
         }
         if let Some(id) = conn.exchange {

@@ -116,6 +116,24 @@ fn a_drain_lingers_after_a_response_that_has_not_left() {
     rig.over();
 }
 
+/// A client that did not close after its last response kept a server with nothing to do from ending for two seconds.
+#[test]
+fn a_drain_does_not_wait_long_for_who_lingers() {
+    let mut rig = Rig::new(Settings {
+        max_requests: 1,
+        ..settings()
+    });
+    let client = rig.client(get("/"));
+    rig.serve("last");
+    rig.stop(Stop::Drain);
+    rig.pass_time(Duration::from_millis(400));
+    assert!(!rig.is_closed(client), "what it was sent has time to arrive");
+    rig.pass_time(Duration::from_millis(400));
+    assert!(rig.is_closed(client));
+    assert_eq!(rig.stopped(), 1);
+    rig.over();
+}
+
 /// Beside the time, which `timers.rs` shows.
 #[test]
 fn lingering_is_bounded_in_bytes() {
