@@ -44,13 +44,13 @@ venv() {
     fi
 }
 
-# install DIR FILE: pip installs a requirements file, once for each version of the file. Most of it is never imported, so the
-# interpreter compiles what is.
+# install DIR FILE: pip installs a requirements file, once for each version of the file, and compiles it: what is compiled when it
+# is imported is compiled by each of the processes that import it at the same time.
 install() {
     local dir=$1 file=$2 stamp
     stamp=$dir/.installed-$(basename "$file")
     if ! cmp -s "$file" "$stamp"; then
-        "$dir/bin/python" -m pip install --quiet --disable-pip-version-check --no-compile -r "$file"
+        "$dir/bin/python" -m pip install --quiet --disable-pip-version-check -r "$file"
         cp "$file" "$stamp"
     fi
 }

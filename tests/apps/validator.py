@@ -189,20 +189,22 @@ class _Conversation:
     def call_send(self, message: Any, wrong: str, right: bool, taken: Callable[[], None]) -> Any:
         """Call the server's send with a message that must be refused (`wrong`: why), that must be taken (`right`), or
         that is left to the server."""
-        shown = f"{message!r:.200}"
+
+        def shown() -> str:
+            return f"{message!r:.200}"  # only for a complaint: it takes longer than serving a large body does
 
         def failed(error: BaseException) -> None:
             if threading.get_ident() != self._thread or wrong:
                 return
             if right and not isinstance(error, OSError) and type(error).__name__ != "CancelledError":
-                self.complain("send-refused", f"{shown}: {error!r}")
+                self.complain("send-refused", f"{shown()}: {error!r}")
             self.refused()
 
         def done(value: Any) -> None:
             if value is not None:
                 self.complain("send-result", f"{value!r:.100}")
             if wrong:
-                self.complain("send-accepted", f"{wrong}: {shown}")
+                self.complain("send-accepted", f"{wrong}: {shown()}")
 
         try:
             inner = self._send(message)
