@@ -94,10 +94,10 @@ rust_lane() {
     fi
     if wants sim; then stage sim simulate; fi
     if wants scripts; then stage scripts scripts; fi
-    if wants fuzz; then stage fuzz ci/fuzz.sh --short; fi
 }
 models_lane() {
     if wants models; then stage models models; fi
+    if wants fuzz; then stage fuzz ci/fuzz.sh --short; fi
 }
 python_lane() {
     if wants py; then with_python prepare; fi
