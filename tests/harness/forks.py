@@ -80,10 +80,11 @@ class ForkServer:
                 stdout=subprocess.DEVNULL,
                 pass_fds=(theirs.fileno(),),
             )
-        self._lock = threading.Lock()
+        self._asking = threading.Lock()
         self._pids: queue.Queue[int] = queue.Queue()
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()
         self._children: dict[int, Forked] = {}
+        #: How children ended that are not among those yet.
         self._early: dict[int, int] = {}
         threading.Thread(target=self._read, daemon=True).start()
 
@@ -98,7 +99,7 @@ class ForkServer:
             if "code" not in said:
                 self._pids.put(said["pid"])
                 continue
-            with self._changed:
+            with self._lock:
                 if child := self._children.pop(said["pid"], None):
                     child.end(said["code"])
                 else:
@@ -108,13 +109,13 @@ class ForkServer:
         """A server of these arguments."""
         request = json.dumps({"arguments": arguments, "cwd": str(cwd), "env": env}).encode()
         (out, to_out), (err, to_err) = os.pipe(), os.pipe()
-        with self._lock:
+        with self._asking:
             socket.send_fds(self._control, [request], [to_out, to_err])
             pid = self._pids.get(timeout=20)
         os.close(to_out)
         os.close(to_err)
         child = Forked(pid, out, err)
-        with self._changed:
+        with self._lock:
             if pid in self._early:
                 child.end(self._early.pop(pid))
             else:

@@ -50,7 +50,7 @@ pub struct Asyncio {
     rung: Nanos,
     /// By datagrams: those on their way to it, what the iteration has to do and has said, and those on their way from it.
     jobs: VecDeque<Datagram>,
-    todo: VecDeque<ExchangeId>,
+    due: VecDeque<ExchangeId>,
     said: Vec<ExchangeId>,
     answers: VecDeque<Datagram>,
 }
@@ -68,7 +68,7 @@ impl Asyncio {
             unflushed: None,
             rung: 0,
             jobs: VecDeque::new(),
-            todo: VecDeque::new(),
+            due: VecDeque::new(),
             said: Vec::new(),
             answers: VecDeque::new(),
         }
@@ -179,10 +179,10 @@ impl Asyncio {
     }
 
     fn step_by_datagrams(&mut self, costs: &Profile, bell: Nanos) {
-        if let Some(id) = self.todo.pop_front() {
+        if let Some(id) = self.due.pop_front() {
             self.thread.spend(Cost::App, costs.app);
             self.said.push(id);
-            if self.todo.is_empty() {
+            if self.due.is_empty() {
                 let about = std::mem::take(&mut self.said);
                 self.thread.spend(Cost::Datagram, costs.datagram_of(about.len() as u64));
                 self.thread.spend(Cost::Bell, bell);
@@ -200,7 +200,7 @@ impl Asyncio {
         while let Some(datagram) = Datagram::first(&mut self.jobs, now) {
             let jobs = datagram.about.len() as u64;
             self.thread.spend(Cost::Datagram, costs.datagram_of(jobs));
-            self.todo.extend(datagram.about);
+            self.due.extend(datagram.about);
         }
     }
 }

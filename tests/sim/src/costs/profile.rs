@@ -82,6 +82,8 @@ impl Profile {
         Profile { bell, wake, ..self }
     }
 }
+
+/// What a job in a datagram takes of either thread: half of what the record has for both (see [`VIRTUAL`]).
 const IN_DATAGRAM: Nanos = 430 / 2;
 
 /// The Linux machine of the record of the original: an aarch64 virtual machine, server and client on CPUs of their own.
