@@ -23,7 +23,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from harness.server import Server, Servers, Target, close_fork_server, violations
+from harness.server import Server, Servers, Target, close_fork_servers, violations
 from harness.targets import BASE, KQUEUE, KQUEUE_UVLOOP, UVICORN, UVLOOP, missing, serves_wsgi
 
 
@@ -174,7 +174,7 @@ def key() -> str:
 
 def pytest_sessionfinish() -> None:
     """What servers were forked from ends with the tests."""
-    close_fork_server()
+    close_fork_servers()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

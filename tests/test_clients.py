@@ -111,7 +111,8 @@ def test_httpx_keeps_cookies_and_follows_redirects(url: str) -> None:
 
 def test_httpx_many_at_once(url: str) -> None:
     async def main() -> None:
-        limits = httpx.Limits(max_connections=20, max_keepalive_connections=20)
+        # A client that a busy machine leaves alone for seconds would by default open new connections.
+        limits = httpx.Limits(max_connections=20, max_keepalive_connections=20, keepalive_expiry=60)
         async with httpx.AsyncClient(base_url=url, timeout=30, limits=limits) as client:
 
             async def one(number: int) -> Any:

@@ -15,8 +15,6 @@ from harness.client import Client, request
 from harness.server import Process, Server, Servers, Target
 from harness.waiting import until
 
-pytestmark = pytest.mark.own_process
-
 Start = Callable[..., Server]
 
 # --- 33: who a request comes from ------------------------------------------------------------------------------

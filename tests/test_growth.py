@@ -13,8 +13,6 @@ from harness.client import chunked, request
 from harness.server import Server, Usage
 from harness.waiting import SOON, until
 
-pytestmark = pytest.mark.own_process
-
 ROUND = 2000
 DEPTH = 20
 

@@ -19,7 +19,7 @@ import pytest
 
 from harness.asks import FORM, JSON, MASKS, MULTIPART, Answer, Ask, multipart
 from harness.client import Client, chunked, request
-from harness.server import Process, Server, Servers
+from harness.server import Process, Server, Servers, fork_server
 
 pytestmark = pytest.mark.wsgi
 
@@ -186,7 +186,8 @@ class Gunicorn(Process):
 
     def __init__(self) -> None:
         options = ["--worker-class", "gthread", "--threads", "4", "--keep-alive", "60", "--bind", "127.0.0.1:0"]
-        super().__init__([sys.executable, "-m", "gunicorn", *options, "--no-control-socket", "wsgi_site:app"])
+        command = [sys.executable, "-m", "gunicorn", *options, "--no-control-socket", "wsgi_site:app"]
+        super().__init__(command, forked=fork_server("wsgi_site:app"))
         match = self.line(r"Listening at: http://(?P<host>[\d.]+):(?P<port>\d+)")
         self.address = (match["host"], int(match["port"]))
 

@@ -10,6 +10,7 @@ import contextlib
 import json
 import os
 import queue
+import re
 import signal
 import socket
 import subprocess
@@ -17,8 +18,24 @@ import sys
 import threading
 from pathlib import Path
 
-#: Begins a command that may be forked.
-COMMAND = [sys.executable, "-m", "m0serve"]
+#: What every server imports.
+SERVING = ("asyncio", "m0serve._init", "m0serve._load", "m0serve._server")
+
+#: What applications import that are written for a framework, and the servers that ours is compared with. A framework is
+#: configured by its application, so only what asks for no settings is here.
+FRAMEWORKS = (
+    *("fastapi.security", "fastapi.staticfiles", "starlette.middleware.gzip", "starlette.middleware.cors"),
+    *("starlette.middleware.sessions", "starlette.templating", "multipart", "httpx"),
+    *("django.core.asgi", "django.core.wsgi", "django.db", "django.forms", "django.template", "django.urls"),
+    *("flask", "httpbin", "uvicorn.protocols.http.httptools_impl", "gunicorn.app.wsgiapp", "gunicorn.workers.gthread"),
+)
+_A_FRAMEWORK = re.compile(r"^(?:from|import) (?:fastapi|starlette|django|flask|httpbin)\b", re.MULTILINE)
+
+
+def imports(file: Path) -> tuple[str, ...]:
+    """What a server of the application in this file can have imported before it is asked for."""
+    framework = file.exists() and _A_FRAMEWORK.search(file.read_text())
+    return SERVING + FRAMEWORKS if framework else SERVING
 
 
 class Forked:
@@ -51,7 +68,7 @@ class Forked:
     def wait(self, timeout: float | None = None) -> int:
         """Waits for the end."""
         if not self._ended.wait(timeout):
-            raise subprocess.TimeoutExpired(COMMAND, timeout or 0)
+            raise subprocess.TimeoutExpired(f"process {self.pid}", timeout or 0)
         assert self.returncode is not None
         return self.returncode
 
@@ -69,12 +86,13 @@ class Forked:
 class ForkServer:
     """The process with everything imported, and its children."""
 
-    def __init__(self, environment: dict[str, str]) -> None:
+    def __init__(self, environment: dict[str, str], modules: tuple[str, ...]) -> None:
+        self._environment = environment
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         script = Path(__file__).with_name("preloaded.py")
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, str(script), str(theirs.fileno())],
+                [sys.executable, str(script), str(theirs.fileno()), *modules],
                 env={key: value for key, value in environment.items() if key != "PYTHONPATH"},
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
@@ -105,9 +123,16 @@ class ForkServer:
                 else:
                     self._early[said["pid"]] = said["code"]
 
-    def start(self, arguments: list[str], cwd: Path, env: dict[str, str]) -> Forked:
-        """A server of these arguments."""
-        request = json.dumps({"arguments": arguments, "cwd": str(cwd), "env": env}).encode()
+    def can_start(self, command: list[str], env: dict[str, str], pass_fds: tuple[int, ...]) -> bool:
+        """Whether a process of this command does not know the difference. What an interpreter reads when it begins must
+        be as it was here."""
+        early = {key for key in env if key.startswith("PYTHON")} - {"PYTHONPATH"}
+        as_here = all(self._environment.get(key) == env[key] for key in early)
+        return sys.platform == "linux" and command[:2] == [sys.executable, "-m"] and as_here and not pass_fds
+
+    def start(self, command: list[str], cwd: Path, env: dict[str, str]) -> Forked:
+        """A process of `python -m MODULE ARGUMENT...`."""
+        request = json.dumps({"command": command[2:], "cwd": str(cwd), "env": env}).encode()
         (out, to_out), (err, to_err) = os.pipe(), os.pipe()
         with self._asking:
             socket.send_fds(self._control, [request], [to_out, to_err])
@@ -121,9 +146,3 @@ class ForkServer:
             else:
                 self._children[pid] = child
         return child
-
-
-def can_be_forked(command: list[str], env: dict[str, str], pass_fds: tuple[int, ...]) -> bool:
-    """Whether a server does not know the difference."""
-    early = {key for key in env if key.startswith("PYTHON")} - {"PYTHONPATH"}
-    return sys.platform == "linux" and command[: len(COMMAND)] == COMMAND and not early and not pass_fds

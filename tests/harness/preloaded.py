@@ -1,22 +1,24 @@
-"""The process that harness/forks.py starts: it imports what every server imports, and forks one for each request.
+"""The process that harness/forks.py starts: it imports what its servers import, and forks one for each request.
 
-The child that is to be a server leaves the loop below and goes on as `m0serve` would, to the end of the interpreter.
+preloaded.py DESCRIPTOR MODULE...
+
+The child that is to be a server leaves the loop below and goes on as `python -m` would, to the end of the interpreter.
 """
 
 from __future__ import annotations
 
-import asyncio  # noqa: F401  # most of what a start takes
 import contextlib
 import gc
+import importlib
 import json
 import os
+import runpy
 import select
 import signal
 import socket
 import sys
+import threading
 from typing import Any
-
-from m0serve.__main__ import main
 
 
 def next_server(control: socket.socket) -> dict[str, Any] | None:
@@ -60,19 +62,23 @@ def report_ends(control: socket.socket) -> None:
             control.send(json.dumps({"pid": pid, "code": os.waitstatus_to_exitcode(status)}).encode())
 
 
-def become(request: dict[str, Any], path: list[str]) -> int:
-    """The life of a server, as `python -m m0serve` would begin it. Returns its exit code."""
+def become(request: dict[str, Any], path: list[str]) -> None:
+    """The life of a server, as `python -m MODULE ARGUMENT...` would begin it."""
     os.chdir(request["cwd"])
     os.environ.clear()
     os.environ.update(request["env"])
     found = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
     sys.path[:] = [request["cwd"], *found, *path]
-    sys.argv[1:] = request["arguments"]
-    return main()
+    module, *sys.argv[1:] = request["command"]
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 
 if __name__ == "__main__":
+    descriptor, *modules = sys.argv[1:]
+    for name in modules:
+        importlib.import_module(name)
+    assert threading.active_count() == 1, "a thread is not forked with the rest"
     gc.collect()
     gc.freeze()  # no collection in a child copies what it shares with this process
-    if asked := next_server(socket.socket(fileno=int(sys.argv[1]))):
-        sys.exit(become(asked, sys.path[1:]))
+    if asked := next_server(socket.socket(fileno=int(descriptor))):
+        become(asked, sys.path[1:])

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from .client import Client, Response
-from .forks import COMMAND, Forked, ForkServer, can_be_forked
+from .forks import Forked, ForkServer, imports
 from .waiting import SOON, until
 
 APPS = Path(__file__).resolve().parent.parent / "apps"
@@ -70,16 +70,28 @@ def environment(**extra: str) -> dict[str, str]:
     return kept | {"PYTHONUNBUFFERED": "1"} | extra
 
 
+#: What this process forks servers from, by what they import.
+_fork_servers: dict[tuple[str, ...], ForkServer] = {}
+
+
+def fork_server(app: str) -> ForkServer:
+    """What servers of an application are forked from. Their sets have the same order, as comparisons need it."""
+    modules = _imports(app.partition(":")[0])
+    if modules not in _fork_servers:
+        _fork_servers[modules] = ForkServer(environment(PYTHONHASHSEED="0"), modules)
+    return _fork_servers[modules]
+
+
 @functools.cache
-def fork_server() -> ForkServer:
-    """What this process forks servers from."""
-    return ForkServer(environment())
+def _imports(module: str) -> tuple[str, ...]:
+    return imports(APPS / f"{module}.py")
 
 
-def close_fork_server() -> None:
-    """Ends it, if there is one."""
-    if fork_server.cache_info().currsize:
-        fork_server().close()
+def close_fork_servers() -> None:
+    """Ends those that there are."""
+    for server in _fork_servers.values():
+        server.close()
+    _fork_servers.clear()
 
 
 def under_validation(app: str, *options: str, env: dict[str, str] | None = None) -> tuple[str, dict[str, str]]:
@@ -100,12 +112,13 @@ class Process:
         cwd: Path = APPS,
         env: dict[str, str] | None = None,
         pass_fds: tuple[int, ...] = (),
-        own_process: bool = True,
+        forked: ForkServer | None = None,
     ) -> None:
+        """`forked` is what it is forked from instead of being started, where that makes no difference."""
         self.command = command
         self.process: subprocess.Popen[str] | Forked
-        if not own_process and can_be_forked(command, env or {}, pass_fds):
-            self.process = fork_server().start(command[len(COMMAND) :], cwd, environment(**(env or {})))
+        if forked and forked.can_start(command, env or {}, pass_fds):
+            self.process = forked.start(command, cwd, environment(**(env or {})))
         else:
             self.process = subprocess.Popen(
                 command,
@@ -219,11 +232,12 @@ class Server(Process):
         self.target = target
         self.judged = target.server == "m0serve"
         self.expected_tracebacks: list[str] = [EXPECTED]
+        forked = None if own_process else fork_server(app)
         if validated and ":" in app:
             app, env = under_validation(app, *options, env=env)
         bind = () if {"--port", "--uds", "--fd"} & set(options) else ("--port", "0")
         command = [*target.command(), *bind, *options, app]
-        super().__init__(command, cwd=cwd, env=env, pass_fds=pass_fds, own_process=own_process)
+        super().__init__(command, cwd=cwd, env=env, pass_fds=pass_fds, forked=forked)
         self.address: tuple[str, int] | str = address or ("127.0.0.1", 0)
         if wait_ready:
             try:
