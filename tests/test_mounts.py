@@ -334,6 +334,7 @@ def m0serve(*arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
         (["--mount", "/a/../b=probe:app"], 2, "no dots alone"),
         (["--mount", "/a=probe:app", "--mount", "/a/=probe:app"], 2, "two applications at /a; give each a prefix"),
         (["probe:app", "--mount", "/=probe:app"], 2, "APP and a mount at / are both the application at /"),
+        (["probe:app", "--mount", "/a=probe:"], 2, "--mount /a: 'probe:' is no application; give MODULE:ATTR"),
         (["probe:app", "--mount", "/a=not_there"], 1, "--mount /a: there is no module 'not_there'"),
         (["probe:app", "--mount", "/a=probe:missing"], 1, "--mount /a: 'probe:missing' does not exist"),
         (["--mount", "/a=broken.raises:app", "probe:app"], 1, "--mount /a: "),

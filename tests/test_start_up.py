@@ -87,12 +87,6 @@ def assert_one_sentence(done: subprocess.CompletedProcess[str], code: int, *part
         ("awkward_app", ["awkward_app"]),
         ("awkward_app:number", ["awkward_app:number", "int"]),
         ("awkward_app:nothing", ["awkward_app:nothing", "NoneType"]),
-        ("probe.py:app", ["probe"]),
-        ("./probe.py:app", ["give probe:app\n"]),
-        ("../elsewhere/probe.py", ["give probe:app --app-dir ../elsewhere"]),
-        ("probe:make()", ["give probe:make --factory"]),
-        ("probe:", ["probe"]),
-        (":app", ["app"]),
         ("awkward_app:make", ["--factory"]),
         ("awkward_app:unclear", ["awkward_app:unclear", "--interface wsgi", "(environ, start_response)"]),
     ],
@@ -162,6 +156,12 @@ def test_an_app_that_exits_on_import(app: str) -> None:
         (["probe:app", "probe:app"], ["probe:app"]),
         (["--port", "1", "--uds", "/tmp/x", "probe:app"], ["--uds"]),
         (["--forwarded-allow-ips", "not-an-address", "probe:app"], ["--forwarded-allow-ips"]),
+        (["probe.py:app"], ["probe"]),
+        (["./probe.py:app"], ["give probe:app\n"]),
+        (["../elsewhere/probe.py"], ["give probe:app --app-dir ../elsewhere"]),
+        (["probe:make()"], ["give probe:make --factory"]),
+        (["probe:"], ["probe"]),
+        ([":app"], ["app"]),
     ],
 )
 def test_wrong_usage_exits_2(arguments: list[str], parts: list[str]) -> None:
@@ -306,6 +306,7 @@ def test_a_port_in_use_is_one_sentence() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         assert_one_sentence(m0serve("--port", str(port), "probe:app"), 1, str(port), "in use")
+        assert_one_sentence(m0serve("--port", str(port), "probe:"), 2, "MODULE:ATTR")  # before anything is bound
 
 
 def test_an_address_that_is_not_ours_is_one_sentence() -> None:

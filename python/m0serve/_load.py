@@ -10,7 +10,8 @@ import importlib
 import inspect
 import os
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from types import ModuleType
 from typing import Any, NamedTuple, NoReturn
@@ -38,7 +39,7 @@ def load_all(config: Config, objects: Iterable[Any], demo: Callable[[], Any]) ->
     waiting = iter(objects)
     found = []
     for prefix, spec in config.mounts():
-        try:
+        with _about(prefix):
             if spec is not None:
                 found.append(Mounted(prefix, *_load(config, spec)))
                 continue
@@ -47,11 +48,26 @@ def load_all(config: Config, objects: Iterable[Any], demo: Callable[[], Any]) ->
                 found.append(Mounted(prefix, demo(), "asgi"))
             else:
                 found.append(Mounted(prefix, app, _check(config, app, "the application")))
-        except Exit as end:
-            if prefix == "/":
-                raise
-            raise Exit(end.code, f"--mount {prefix}: {end.message}") from end.__cause__
     return found
+
+
+def check_names(config: Config) -> None:
+    """Raises :class:`Exit` (2) for an import string that cannot name anything, whatever there is to import."""
+    for prefix, spec in config.mounts():
+        if spec is not None:
+            with _about(prefix):
+                _split(spec)
+
+
+@contextmanager
+def _about(prefix: str) -> Iterator[None]:
+    """Lets a sentence say which mount it is about."""
+    try:
+        yield
+    except Exit as end:
+        if prefix == "/":
+            raise
+        raise Exit(end.code, f"--mount {prefix}: {end.message}") from end.__cause__
 
 
 def _load(config: Config, spec: str) -> tuple[Any, str]:
@@ -123,12 +139,12 @@ def _split(app: str) -> tuple[str, str]:
         outside = os.path.isabs(folder) or folder.split(os.sep)[0] == os.pardir
         guess = name if outside or not folder else f"{folder.replace(os.sep, '.')}.{name}"
         where = f" --app-dir {folder}" if outside else ""
-        _fail(f"APP is a module, not a file: give {guess}:{attribute or 'app'}{where}")
+        _wrong(f"APP is a module, not a file: give {guess}:{attribute or 'app'}{where}")
     parts = module.split(".") + (attribute.split(".") if colon else [])
     if not all(part.isidentifier() for part in parts):
         if app.endswith("()"):
-            _fail(f"'{app}' is a call, and APP a name: give {app[:-2]} --factory")
-        _fail(f"'{app}' is no application; give MODULE:ATTR, such as main:app")
+            _wrong(f"'{app}' is a call, and APP a name: give {app[:-2]} --factory")
+        _wrong(f"'{app}' is no application; give MODULE:ATTR, such as main:app")
     return module, attribute
 
 
@@ -213,3 +229,7 @@ def _raised(what: str, error: BaseException) -> Exit:
 
 def _fail(sentence: str) -> NoReturn:
     raise Exit(1, sentence)
+
+
+def _wrong(sentence: str) -> NoReturn:
+    raise Exit(2, sentence)

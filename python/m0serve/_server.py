@@ -15,7 +15,7 @@ from typing import Any, Unpack
 
 from m0serve import _loops
 from m0serve._lifespan import Lifespan
-from m0serve._load import Mounted, load_all
+from m0serve._load import Mounted, check_names, load_all
 from m0serve._native import Config, Exit, Service
 from m0serve._report import answer, hide_machinery, say, say_plain, show
 from m0serve._signals import Signals, Watchdog, code_of, end_child, end_now
@@ -53,6 +53,7 @@ class Server:
         return server
 
     def _set_up(self, config: Config, objects: Sequence[Any]) -> None:
+        check_names(config)
         #: Set once requests are accepted.
         self.started = threading.Event()
         #: What did not end within the drain time-out and still runs.
