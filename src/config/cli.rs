@@ -379,7 +379,7 @@ fn variable(name: &'static str, lookup: Lookup<'_>) -> Result<Vec<String>, Exit>
     }
 }
 
-/// `M0_MODEL`, or `M0_INVERTED` of old; they may not contradict each other.
+/// `M0_MODEL`, or `M0_INVERTED` with 1 or 0, as a switch would have it; they may not contradict each other.
 fn model_variable(read: &dyn Fn(&str) -> Option<String>) -> Result<Option<String>, Exit> {
     let Some(text) = read("M0_INVERTED") else {
         return Ok(read("M0_MODEL"));
