@@ -7,7 +7,8 @@
   the models name no atomic, lock, socket or random state of std;
 - no `todo!`, `unimplemented!`, `dbg!`, nor a comment that puts something off;
 - every Rust module opens with `//!`, every Python module that is not empty with a docstring;
-- docs/dependencies.md has a line for each direct dependency of each Cargo.toml, and for no other.
+- docs/dependencies.md has a line for each direct dependency of each Cargo.toml, and for no other;
+- a file of ours that a document names is there.
 """
 
 from __future__ import annotations
@@ -34,6 +35,9 @@ OF_STD = re.compile(
     r"\bstd::(?:sync::(?:atomic\b|mpsc\b|(?:\{[^}]*)?\b(?:Mutex|RwLock|Condvar|Barrier|atomic|mpsc)\b)"
     r"|net::(?:\{[^}]*)?\b(?:Tcp|Udp)\w+|os::unix::net\b|hash::RandomState\b)"
 )
+# With a folder, or a Rust file; DATE and the like stand for something.
+NAMED_FILE = re.compile(r"`((?:[\w.-]+/)+[\w.-]+\.(?:rs|py|sh|toml|json|txt)|\w+\.rs)`")
+STANDS_FOR = re.compile(r"\b[A-Z]{3,}\b")
 PUT_OFF = re.compile(r"\btodo!|\bunimplemented!|\bdbg!|\b(?:TODO|FIXME|XXX)\b")
 
 
@@ -107,6 +111,16 @@ def check_python(path: Path, text: str) -> list[str]:
     return []
 
 
+def check_page(path: Path, text: str, files: list[str]) -> list[str]:
+    """Files that a document names, by their whole path or the end of it, and that are not there."""
+    bad = []
+    for number, line in enumerate(text.splitlines(), 1):
+        for named in NAMED_FILE.findall(line):
+            if not STANDS_FOR.search(named) and not any(f"/{file}".endswith(f"/{named}") for file in files):
+                bad.append(f"{path.relative_to(ROOT)}:{number}: there is no {named}")
+    return bad
+
+
 def direct_dependencies() -> set[str]:
     """Names under every [dependencies] table of the workspace, own crates left out."""
     names: set[str] = set()
@@ -173,6 +187,9 @@ def main() -> int:
             advice += notes
         elif path.suffix in (".py", ".pyi"):
             bad += check_python(path, text)
+    files = [str(path.relative_to(ROOT)) for path in tracked()]
+    for path in tracked("*.md"):
+        bad += check_page(path, path.read_text(), files)
     for line in advice:
         print(f"note: {line}")
     for line in bad:

@@ -74,6 +74,15 @@ class Style(unittest.TestCase):
         self.assertEqual(style.check_python(path, ""), [])
         self.assertEqual(len(style.check_python(path, "import os\n")), 1)
 
+    def test_files_that_documents_name_are_there(self) -> None:
+        files = ["src/engine/conn.rs", "bench/results/cost.txt"]
+
+        def missing(text: str) -> int:
+            return len(style.check_page(style.ROOT / "x.md", text, files))
+
+        self.assertEqual(missing("`conn.rs`, `engine/conn.rs`, `bench/results/cost.txt`, `results/DATE-all.json`"), 0)
+        self.assertEqual(missing("`gone.rs`, `xconn.rs`\n`engine/gone.rs`, `src/conn.rs`, `results/gone.txt`"), 5)
+
     def test_dependencies_are_gathered_from_every_table(self) -> None:
         names = style.direct_dependencies()
         self.assertLessEqual({"libc", "loom", "io-uring", "bytes"}, names)
