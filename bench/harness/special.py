@@ -98,6 +98,10 @@ def _count_with_perf(server: Server, seconds: float) -> Record | None:
     return run.record() | {"syscalls": int(count[1]) / seconds / run.rate, "by": "perf"}
 
 
+TRACED = re.compile(r"^100\.00\s+\S+\s+\S*\s*(\d+)(?:\s+\d+)?\s+total", re.M)
+"""The count in the last line of what strace prints with -c."""
+
+
 def _count_with_strace(server: Server, seconds: float) -> Record:
     """All calls of a traced run over all its requests (tracing slows the server, the ratio stays)."""
     strace = subprocess.Popen(
@@ -112,7 +116,7 @@ def _count_with_strace(server: Server, seconds: float) -> Record:
     requests = run.rate * (time.perf_counter() - before)
     strace.send_signal(signal.SIGINT)
     _, text = strace.communicate(timeout=20)
-    total = re.search(r"^100\.00\s+\S+\s+\S*\s*(\d+)(?:\s+\d+)?\s+total", text, re.M)
+    total = TRACED.search(text)
     assert total is not None, f"strace printed no total:\n{text}"
     return run.record() | {"syscalls": int(total[1]) / requests, "by": "strace"}
 
