@@ -232,7 +232,7 @@ class Server:
         if self.started.is_set():
             await self._drain(loop, deadline)
         if self._workers is not None:
-            self._hang(await self._workers.end(max(deadline, loop.time() + GRACE)))
+            self.hung += await self._workers.end(max(deadline, loop.time() + GRACE))
         await self._stop_lifespans(loop, lifespans, deadline)
         mine = asyncio.current_task()
         rest = [task for task in asyncio.all_tasks(loop) if task is not mine and not self._is_known_hung(task)]
@@ -298,21 +298,17 @@ class Server:
             if not task.cancelled() and (error := task.exception()) is not None:
                 say(f"error: the task {task.get_name()} raised while it was cancelled")
                 show(error)
-        self._hang(f"the task {task.get_name()} does not end when it is cancelled" for task in pending)
+        self.hung += [f"the task {task.get_name()} does not end when it is cancelled" for task in pending]
 
     async def _finish(self, loop: asyncio.AbstractEventLoop, step: Any, limit: float, what: str) -> None:
         task = loop.create_task(step, name=f"m0serve end of {what}")
         _, pending = await asyncio.wait((task,), timeout=max(0.0, limit - loop.time()))
         if pending:
-            self._hang((f"{what} does not end",))
+            self.hung.append(f"{what} does not end")
 
     def _inform(self, sentence: str) -> None:
         if self._config.log_level in ("info", "debug"):
             say(sentence)
-
-    def _hang(self, what: Iterable[str]) -> None:
-        for line in what:
-            self.hung.append(line)
 
     def _is_known_hung(self, task: asyncio.Task[Any]) -> bool:
         return any(f"the task {task.get_name()} " in line for line in self.hung)
