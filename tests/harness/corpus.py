@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import fcntl
 import functools
+import gzip
 import hashlib
+import io
 import os
 import re
 import subprocess
@@ -77,7 +79,9 @@ def cases() -> list[Case]:
         Unavailable: with pip's reason.
     """
     found = []
-    with tarfile.open(_fetch()) as archive:
+    # Whole in memory: it is read out of order, and each step back would decompress it from the front.
+    whole = io.BytesIO(gzip.decompress(_fetch().read_bytes()))
+    with tarfile.open(fileobj=whole) as archive:
         members = {member.name: member for member in archive.getmembers()}
 
         def text(name: str) -> bytes:
