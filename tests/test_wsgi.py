@@ -162,6 +162,16 @@ def test_a_body_without_end_waits_for_its_client_and_ends_with_it(bare: Server, 
     noted(bare, f"closed {key}")
 
 
+@pytest.mark.behaviour(28)
+def test_a_view_that_says_little_went_on_for_hours_without_its_client(bare: Server, key: str) -> None:
+    """It looked for news of its client only when its window was full, which takes two thousand small blocks."""
+    with bare.connect() as client:
+        client.send(request(f"/endless?key={key}&size=1&pause=0.05"))
+        assert client.head().status == 200
+        assert client.chunk() == b"x"
+    noted(bare, f"closed {key}")
+
+
 @pytest.mark.behaviour(25)
 @pytest.mark.parametrize("line", ["200 OK", "204 No Content", "304 Not Modified", "404 Gone Fishing", "599 Own"])
 def test_statuses_and_empty_bodies(bare: Server, line: str) -> None:

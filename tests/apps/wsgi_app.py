@@ -93,7 +93,8 @@ def endless(environ: Environ, start: Start, query: dict[str, str]) -> Iterable[b
 
     def blocks() -> Iterator[bytes]:
         while True:
-            yield b"x" * 30_000
+            yield b"x" * int(query.get("size", "30000"))
+            time.sleep(float(query.get("pause", "0")))
 
     return Body(query["key"], blocks())
 

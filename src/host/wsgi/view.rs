@@ -249,7 +249,8 @@ fn push_block<'a>(
     let mut rest = block;
     let mut counted = false;
     loop {
-        if !state.outgoing.has_window() {
+        // Before any block but the last: a view that says little would fill its window only hours after its client had left.
+        if !last || !state.outgoing.has_window() {
             state.absorb();
         }
         let this = &mut *state;
