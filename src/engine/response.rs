@@ -265,17 +265,39 @@ impl Core {
                 }
                 self.go_on(conn);
             }
-            Ok(_) => {
-                self.log.error(
-                    "file cut short",
-                    "a response was cut short: a file became shorter while it was sent",
-                );
-                self.detach(conn, Why::HostError);
-                conn.cut = true;
-                conn.output.clear(&mut self.pool);
-                conn.finish();
-            }
-            Err(_) => self.kill(conn, Why::PeerGone),
+            Ok(_) => self.file_failed(conn, "a file became shorter while it was sent"),
+            Err(error) if is_of_the_peer(&error) => self.kill(conn, Why::PeerGone),
+            Err(error) => self.file_failed(conn, format_args!("a file could not be read: {error}")),
         }
     }
+
+    /// The rest of a file will not come. A reset says so: where only the close ends a response, a FIN would make it whole.
+    fn file_failed(&mut self, conn: &mut Conn, what: impl std::fmt::Display) {
+        self.log
+            .error("file cut short", format_args!("a response was cut short: {what}"));
+        self.detach(conn, Why::HostError);
+        conn.cut = true;
+        conn.output.clear(&mut self.pool);
+        conn.finish();
+    }
+}
+
+/// Whether a file was not sent because its connection has ended, and not because of the file. The system call gives either
+/// error, and the second is for the log (R12).
+fn is_of_the_peer(error: &std::io::Error) -> bool {
+    use std::io::ErrorKind::{
+        BrokenPipe, ConnectionAborted, ConnectionReset, HostUnreachable, NetworkDown, NetworkUnreachable, NotConnected,
+        TimedOut,
+    };
+    matches!(
+        error.kind(),
+        BrokenPipe
+            | ConnectionAborted
+            | ConnectionReset
+            | HostUnreachable
+            | NetworkDown
+            | NetworkUnreachable
+            | NotConnected
+            | TimedOut
+    )
 }

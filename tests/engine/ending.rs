@@ -396,6 +396,31 @@ fn a_completed_response_that_cannot_be_sent_whole_is_reset() {
     }
 }
 
+/// It was taken for a client that had gone: nothing in the log, and a FIN where only the close ends a response.
+#[test]
+fn a_file_that_cannot_be_read_ended_its_response_in_silence() {
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    let fd = writer.as_raw_fd();
+    let mut rig = Rig::logging(settings(), |clock| Logger::to(LogLevel::Warn, false, clock, fd, fd));
+    let client = rig.client("GET / HTTP/1.0\r\n\r\n");
+    let id = rig.request().id;
+    rig.say_head(id, 200, &[]);
+    let unreadable = std::fs::File::options()
+        .write(true)
+        .open("/dev/null")
+        .expect("it is there");
+    rig.push(Frame::File(id, unreadable.into(), 0, 10));
+    rig.say(Frame::End(id));
+    rig.pass_time(Duration::from_secs(1));
+    assert!(rig.net.peer(client, |peer| peer.closed && peer.reset));
+    rig.say(Frame::Released(id));
+    rig.over();
+    drop(writer);
+    let log = std::io::read_to_string(reader).expect("lines of text");
+    let says = "m0serve: error: a response was cut short: a file could not be read: ";
+    assert!(log.starts_with(says) && log.lines().count() == 1, "{log}");
+}
+
 /// The close of a socket with unread input is a reset, which could overtake what had been sent before it.
 #[test]
 fn a_response_cut_short_within_an_upload_was_lost_to_a_reset() {

@@ -58,7 +58,8 @@ pub(super) struct Sending {
     /// What has not left.
     pub(super) left: Vec<u8>,
     pub(super) asked: u64,
-    pub(super) found: u64,
+    /// How much there was of it, or why it could not be read (errno).
+    pub(super) found: Result<u64, i32>,
 }
 
 impl Peer {
@@ -93,7 +94,8 @@ impl Peer {
                 result: if broken {
                     Err(error())
                 } else {
-                    Ok(sending.found.min(sending.asked))
+                    let found = sending.found.map_err(io::Error::from_raw_os_error);
+                    found.map(|found| found.min(sending.asked))
                 },
             },
         }

@@ -341,23 +341,23 @@ impl Backend for Script {
         let mut state = self.net.lock();
         state.find(token).expect("sends on what is open").start(Sending {
             asked: left.len() as u64,
-            found: left.len() as u64,
+            found: Ok(left.len() as u64),
             left,
             buf: Some(buf),
         });
     }
     fn send_file(&mut self, token: Token, file: OwnedFd, offset: u64, len: u64) {
         let mut left = vec![0; usize::try_from(len).expect("a small file")];
-        let found = std::fs::File::from(file)
-            .read_at(&mut left, offset)
-            .expect("a readable file");
-        left.truncate(found);
+        let found = std::fs::File::from(file).read_at(&mut left, offset);
+        left.truncate(*found.as_ref().unwrap_or(&0));
         let mut state = self.net.lock();
         state.find(token).expect("sends on what is open").start(Sending {
             buf: None,
             left,
             asked: len,
-            found: found as u64,
+            found: found
+                .map(|found| found as u64)
+                .map_err(|error| error.raw_os_error().expect("the kernel's")),
         });
     }
     fn send_progress(&self, token: Token) -> u64 {
