@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import resource
 import signal
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +17,7 @@ import pytest
 from harness.client import WireError, request
 from harness.server import Server
 from harness.waiting import settled, until
+from m0serve import _report
 
 pytestmark = pytest.mark.own_process
 
@@ -303,3 +306,19 @@ def test_running_out_of_descriptors_pauses_accepting_and_logs_once(start: Start)
             client.close()
     until(lambda: server.get("/").body == b"limited", "it accepts again")
     assert server.stop() == 0
+
+
+def test_a_long_sentence_hung_at_a_reader_that_does_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A drain names what it abandons, by paths that clients choose: where nobody read stderr, it went no further."""
+    reader, writer = os.pipe()
+    with os.fdopen(writer, "w") as stream:
+        monkeypatch.setattr("sys.stderr", stream)
+        thread = threading.Thread(target=_report.say, args=("x" * 1_000_000,))
+        thread.start()
+        thread.join(5.0)
+        hangs = thread.is_alive()
+        began = os.read(reader, 100)
+        os.close(reader)  # whoever hangs is told so
+        thread.join(5.0)
+        assert not hangs
+        assert began.startswith(b"m0serve: xxx")

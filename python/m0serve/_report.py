@@ -12,6 +12,8 @@ from typing import TextIO
 
 _OURS = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _ASYNCIO = os.path.dirname(os.path.abspath(asyncio.__file__)) + os.sep
+#: Bytes of a character that the stream's encoding has not: `\U0001f600`.
+_LONGEST_CHARACTER = 10
 
 
 def say(sentence: str) -> None:
@@ -78,10 +80,15 @@ def _is_ours(filename: str) -> bool:
 
 
 def _write(stream: TextIO | None, text: str) -> None:
-    # A closed stderr has nobody to tell; one whose reader does not read must not hold a drain up (R11).
-    if stream is not None and _takes_bytes(stream):
-        with suppress(OSError, ValueError):
-            stream.write(text)
+    # A closed stderr has nobody to tell; one whose reader does not read must not hold a drain up (R11). A pipe that
+    # takes bytes takes so many at once, however the text is encoded, without waiting: a longer text goes in pieces.
+    most = select.PIPE_BUF // (1 if text.isascii() else _LONGEST_CHARACTER)
+    for start in range(0, len(text), most):
+        if stream is None or not _takes_bytes(stream):
+            return
+        # RuntimeError: a signal came while the application was writing to the same stream.
+        with suppress(OSError, ValueError, RuntimeError):
+            stream.write(text[start : start + most])
             stream.flush()
 
 
