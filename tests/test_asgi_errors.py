@@ -48,6 +48,8 @@ def test_an_exception_before_the_start_is_a_500(probe: Server, stage: str) -> No
 @pytest.mark.behaviour(18)
 def test_a_return_before_the_start_is_a_500(probe: Server, stage: str) -> None:
     assert_500(probe.get(f"/return?at={stage}"))
+    said = "ASGI callable returned without starting response."
+    until(lambda: said in probe.stderr, "the log says why")
 
 
 @pytest.mark.parametrize("how", ["raise", "return"])
@@ -59,6 +61,18 @@ def test_after_the_start_the_connection_closes(probe: Server, how: str, stage: s
         target = f"/{how}?at={stage}" + ("&length=1" if framing == "length" else "")
         client.send(request(target), request("/hello"))
         assert_cut_off(client.to_end(), b"12345" if stage == "in-body" else b"")
+
+
+@pytest.mark.beyond_uvicorn("sends chunks to HTTP/1.0")
+@pytest.mark.behaviour(4, 18)
+def test_a_response_that_only_the_close_ends_is_not_whole_when_it_breaks_off(probe: Server) -> None:
+    """A FIN would make it look so: there is a reset, after what had been said (RFC 9112, 6.3)."""
+    with probe.connect() as client:
+        client.send(b"GET /raise?at=in-body HTTP/1.0\r\n\r\n")
+        assert client.head().status == 200
+        assert client.some(5) == b"12345"
+        with pytest.raises(ConnectionResetError):
+            client.sock.recv(1)
 
 
 def test_an_exception_after_the_end_changes_nothing_for_the_client(probe: Server) -> None:

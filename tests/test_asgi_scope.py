@@ -55,6 +55,7 @@ def test_contents(probe: Server) -> None:
         ("/scope", "/scope", "/scope", ""),
         ("/scope?", "/scope", "/scope", ""),
         ("/scope/%ff%zz%", "/scope/�%zz%", "/scope/%ff%zz%", ""),
+        ("/scope/%2541%252F", "/scope/%41%2F", "/scope/%2541%252F", ""),
         ("/scope//a/../b;c=d", "/scope//a/../b;c=d", "/scope//a/../b;c=d", ""),
         ("/scope/+", "/scope/+", "/scope/+", ""),
         ("/scope/%00%0d%0a", "/scope/\0\r\n", "/scope/%00%0d%0a", ""),

@@ -72,6 +72,11 @@ def test_receives_that_are_cancelled_while_the_body_arrives_lose_none_of_it(prob
         assert client.get("/hello").status == 200
 
 
+@pytest.mark.behaviour(20)
+def test_receives_that_were_cancelled_leave_nothing_behind(probe: Server) -> None:
+    assert probe.get("/polls").json() < 50
+
+
 @pytest.mark.beyond_uvicorn("waits first and sends then")
 @pytest.mark.parametrize("by", CUTS)
 @pytest.mark.parametrize("framing", ["length", "chunked"])

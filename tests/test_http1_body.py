@@ -60,11 +60,12 @@ def test_no_100_without_a_body_or_in_http_1_0(probe: Server) -> None:
         assert client.get("/echo", EXPECT).status == 200
         assert client.get("/hello").interim == []
     with probe.connect() as client:
-        client.send(b"POST /echo HTTP/1.0\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\nab")
-        response = client.response()
-        assert response.body == b"ab"
+        client.send(b"POST /echo HTTP/1.0\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n")
+        probe.get("/hello")  # by then the application has asked for the body
         if probe.target.server == "m0serve":
-            assert response.interim == []
+            assert client.waiting() == b""
+        client.send(b"ab")
+        assert client.response().body == b"ab"
 
 
 @pytest.mark.beyond_uvicorn("sends it within the response")
@@ -129,7 +130,8 @@ def test_an_early_answer_to_a_body_without_end_is_bounded(start: Callable[..., S
                 client.send(b"x" * MIB)
                 sent += MIB
                 client.waiting()
-        assert sent < 1024 * MIB, "1 GiB after the answer, and the connection is still open"
+        # A MiB is thrown away, then the server's FIN is there; the rest is what a client sends before it looks.
+        assert sent < 64 * MIB, f"{sent // MIB} MiB after the answer, and the connection was still open"
         assert client.to_end() == b""
         assert server.usage().rss - before < 16 * MIB
     assert server.get("/hello").status == 200

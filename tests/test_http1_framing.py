@@ -44,11 +44,13 @@ def test_statuses_without_a_body(probe: Server, code: int, method: str) -> None:
     if probe.target.server == "uvicorn" and method != "HEAD":
         pytest.skip("uvicorn writes the body that the application sends")
     with probe.connect() as client:
-        response = client.get(f"/status?code={code}", method=method, body=b"" if method == "POST" else None)
-        assert response.status == code
-        assert not response.all("transfer-encoding")
-        if code == 204:
-            assert not response.all("content-length")
+        for declared in ("", "&length=1") if probe.target.server == "m0serve" else ("",):
+            body = b"" if method == "POST" else None
+            response = client.get(f"/status?code={code}{declared}", method=method, body=body)
+            assert response.status == code
+            assert not response.all("transfer-encoding")
+            # RFC 9110, 8.6: never with 204; with 304 it says what GET would have got.
+            assert response.all("content-length") == ([b"4"] if declared and code == 304 else [])
         still_works(client)
 
 
@@ -162,6 +164,12 @@ def test_http_1_0_with_keep_alive(probe: Server) -> None:
         assert response.body == b"Hello, World!"
         assert response.one("connection") == b"keep-alive"
         still_works(client)
+        # Where only the connection's end can end the body, nothing else may be said.
+        client.send(b"GET /stream?count=2&size=5 HTTP/1.0\r\nConnection: keep-alive\r\n\r\n")
+        response = client.response()
+        assert (response.framing, response.body) == ("close", b"x" * 10)
+        assert response.one("connection") == b"close"
+        client.expect_end()
 
 
 @pytest.mark.beyond_uvicorn("has no such option")
@@ -225,6 +233,23 @@ def test_an_upgrade_that_is_not_websocket_is_ignored(probe: Server, fields: tupl
         still_works(client)
 
 
+@pytest.mark.beyond_uvicorn("takes each of them for a handshake, or loses the body")
+@pytest.mark.parametrize(
+    ("method", "connection", "body"),
+    [("POST", "Upgrade", b"intact"), ("POST", "Upgrade", None), ("GET", "keep-alive", None)],
+)
+@pytest.mark.behaviour(10)
+def test_what_names_websocket_and_is_no_handshake_is_served(
+    probe: Server, method: str, connection: str, body: bytes | None
+) -> None:
+    """A handshake is a GET without a body whose Connection names the upgrade (RFC 6455, 4.1)."""
+    with probe.connect() as client:
+        fields = ("Upgrade: websocket", f"Connection: {connection}", "Sec-WebSocket-Version: 13")
+        response = client.get("/echo", *fields, method=method, body=body)
+        assert (response.status, response.body) == (200, body or b"")
+        still_works(client)
+
+
 @pytest.mark.behaviour(12)
 def test_field_values_pass_both_ways(probe: Server) -> None:
     values = ["plain", "tab\tinside", "two  spaces", "\xe9\xff\x80", "a,b", '"quoted; x"', ""]
@@ -281,9 +306,14 @@ def test_date_and_server_of_the_application_replace_ours(probe: Server) -> None:
 
 @pytest.mark.behaviour(16)
 def test_date_and_server_can_be_switched_off(servers: Servers) -> None:
-    response = servers.get("probe:app", "--no-date-header", "--no-server-header").get("/hello")
-    assert not response.all("date")
-    assert not response.all("server")
+    server = servers.get("probe:app", "--no-date-header", "--no-server-header")
+    with server.connect() as client:
+        client.send(request("/hello") + b"nonsense\r\n\r\n")
+        for status in (200, 400):
+            response = client.response()
+            assert response.status == status
+            assert not response.all("date")
+            assert not response.all("server")
 
 
 # --- 5, again: nothing leaks into the next response ------------------------------------------------------------

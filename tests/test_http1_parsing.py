@@ -132,6 +132,7 @@ REFUSED: dict[str, bytes] = {
     "a host with a space": b"POST /refused HTTP/1.1\r\nHost: a b\r\n\r\n",
     "a NUL in the target": head(line=b"POST /refused\0 HTTP/1.1"),
     "a control byte in the target": head(line=b"POST /refused\x01 HTTP/1.1"),
+    "bytes over 0x7f in the target": head(line=b"POST /refused\xc3\xa9 HTTP/1.1"),
     "DEL in the target": head(line=b"POST /refused\x7f HTTP/1.1"),
     "a tab in the target": head(line=b"POST /refused\tx HTTP/1.1"),
     "a space in the target": head(line=b"POST /refused x HTTP/1.1"),

@@ -99,6 +99,17 @@ def test_a_shutdown_that_fails_is_said(start: Start) -> None:
     assert "the farewell failed" in server.stderr
 
 
+@pytest.mark.uvloop
+@pytest.mark.behaviour(30)
+def test_what_requests_leave_behind_is_ended_with_the_server(start: Start) -> None:
+    """As `asyncio.run` does it: tasks are cancelled, asynchronous generators closed."""
+    server = start("probe:app")
+    assert server.get("/loose-ends").status == 200
+    assert server.stop() in (0, -15)
+    for what in ("the task was cancelled", "the generator was closed"):
+        assert server.stderr.count(what) == 1, server.stderr
+
+
 def test_a_lifespan_that_ends_early_is_no_reason_to_stop(start: Start) -> None:
     server = start("lifespans:leaves")
     assert server.get("/").body == b"served"

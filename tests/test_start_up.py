@@ -344,6 +344,9 @@ def test_a_unix_socket(tmp_path: Path) -> None:
     assert server.get("/hello").status == 200
     scope = server.get("/scope").json()["scope"]
     assert scope["server"] in ({"tuple": [str(path), None]}, None)
+    # Whoever may open the socket is not believed unless --forwarded-allow-ips says so.
+    scope = server.get("/scope", "X-Forwarded-For: 192.0.2.7", "X-Forwarded-Proto: https").json()["scope"]
+    assert (scope["client"], scope["scheme"]) == (None, "http")
     # A second server must not take it over while the first one lives.
     assert_one_sentence(m0serve("--uds", str(path), "probe:app"), 1, str(path))
     assert server.get("/hello").status == 200

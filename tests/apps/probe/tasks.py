@@ -249,3 +249,28 @@ async def stray_task(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 _STRAY: list[asyncio.Task[None]] = []
+_BEGUN: list[Any] = []
+
+
+@route("loose-ends")
+async def loose_ends(scope: Scope, receive: Receive, send: Send) -> None:
+    """A task that waits and an asynchronous generator that has begun outlive their request; both say how they end."""
+
+    async def waits() -> None:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            print("the task was cancelled", file=sys.stderr, flush=True)
+            raise
+
+    async def numbers() -> Any:
+        try:
+            yield 1
+        finally:
+            await asyncio.sleep(0)
+            print("the generator was closed", file=sys.stderr, flush=True)
+
+    _STRAY.append(asyncio.create_task(waits()))
+    _BEGUN.append(numbers())
+    await anext(_BEGUN[-1])
+    await reply_json(send, "ok")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -55,6 +56,22 @@ async def another_task(scope: Scope, receive: Receive, send: Send) -> None:
         await reply(send, await read(receive))
 
     await asyncio.create_task(work())
+
+
+@route("polls")
+async def polls(scope: Scope, receive: Receive, send: Send) -> None:
+    """Look a thousand times whether the client is still there, as Starlette does: how many futures that has left."""
+
+    def futures() -> int:
+        return sum(isinstance(thing, asyncio.Future) for thing in gc.get_objects())
+
+    await read(receive)
+    before = futures()
+    for _ in range(1000):
+        with anyio.CancelScope() as cut:
+            cut.cancel()
+            await receive()
+    await reply_json(send, futures() - before)
 
 
 Cut = Callable[[Awaitable[Any], float], Awaitable[bool]]
