@@ -124,6 +124,19 @@ def test_a_send_that_waits_for_the_client_raises_when_it_leaves(probe: Server, k
     assert probe.notes(key)["raised"] == "OSError"
 
 
+@pytest.mark.beyond_uvicorn("drops what is sent to a client that has gone")
+@pytest.mark.behaviour(19)
+def test_the_send_itself_raises_that_waited_when_the_client_left(probe: Server, key: str) -> None:
+    """Not only the next one: an application may have no more to say."""
+    client = probe.connect(rcvbuf=65536)
+    client.send(request(f"/endless?key={key}&size={16 * 1024 * 1024}"))
+    client.head()
+    client.reset()
+    probe.note(key, "finally")
+    assert probe.notes(key)["raised"] == "OSError"
+    assert "chunks" not in probe.notes(key)
+
+
 def test_a_request_is_not_cancelled_when_its_client_leaves(probe: Server, key: str) -> None:
     client = probe.connect()
     client.send(request(f"/outlive?key={key}"))

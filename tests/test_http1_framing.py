@@ -236,7 +236,7 @@ def test_an_upgrade_that_is_not_websocket_is_ignored(probe: Server, fields: tupl
 @pytest.mark.beyond_uvicorn("takes each of them for a handshake, or loses the body")
 @pytest.mark.parametrize(
     ("method", "connection", "body"),
-    [("POST", "Upgrade", b"intact"), ("POST", "Upgrade", None), ("GET", "keep-alive", None)],
+    [("GET", "Upgrade", b"intact"), ("POST", "Upgrade", None), ("GET", "keep-alive", None)],
 )
 @pytest.mark.behaviour(10)
 def test_what_names_websocket_and_is_no_handshake_is_served(

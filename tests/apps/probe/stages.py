@@ -117,8 +117,10 @@ async def left(scope: Scope, receive: Receive, send: Send) -> None:
         note(scope, "again", (await receive())["type"])
         if at in ("upload", "uploaded"):
             await start(send)
+            note(scope, "taken")
         for _ in range(500):
             await body(send, b"more", more=True)
+            note(scope, "taken")
             await asyncio.sleep(0.002)
     except BaseException as error:
         note(scope, "raised", [kind.__name__ for kind in type(error).__mro__])
