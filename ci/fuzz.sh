@@ -14,6 +14,7 @@ set -euo pipefail
 
 corpus=tests/fuzz/corpus
 work=$build/fuzz
+built=${CARGO_TARGET_DIR:-$root/target}
 seconds=600 mode=run file='' targets=()
 while [ $# -gt 0 ]; do
     case $1 in
@@ -38,15 +39,38 @@ skip() {
     exit 0
 }
 
+# libFuzzer, which libfuzzer-sys links. Its build script would compile 23 files that all include the same headers, one by one:
+# here they are one, but for two whose names would clash with others'. Compiled once for each version of it.
+libfuzzer() {
+    local sources folder=$built/libfuzzer file
+    sources=$(cargo metadata --quiet --offline --format-version 1 --manifest-path tests/fuzz/Cargo.toml | python3 -c '
+import json, pathlib, sys
+crates = {crate["name"]: crate["manifest_path"] for crate in json.load(sys.stdin)["packages"]}
+print(pathlib.Path(crates["libfuzzer-sys"]).with_name("libfuzzer"))') || return 1
+    mkdir -p "$folder"
+    export CUSTOM_LIBFUZZER_PATH=$folder/libFuzzer.a
+    if [ "$(uname -s)" != Linux ]; then export CUSTOM_LIBFUZZER_STD_CXX=c++; fi
+    [ "$(cat "$folder/of" 2>/dev/null)" != "$sources" ] || return 0
+    rm -f "$folder"/*
+    for file in "$sources"/*.cpp; do
+        case $file in */FuzzerFork.cpp | */FuzzerInterceptors.cpp) ;; *) echo "#include \"$file\"" ;; esac
+    done >"$folder/rest.cpp"
+    for file in "$sources"/Fuzzer{Fork,Interceptors}.cpp "$folder/rest.cpp"; do
+        c++ -O1 -std=c++17 -fPIC -fno-omit-frame-pointer -w -c "$file" -o "$folder/$(basename "$file" .cpp).o" || return 1
+    done
+    ar rcs "$CUSTOM_LIBFUZZER_PATH" "$folder"/*.o && echo "$sources" >"$folder/of"
+}
+
 build_targets() {
     local host flag flags=() coverage
+    libfuzzer || return 1
     host=$(rustc -vV | sed -n 's/^host: //p')
     coverage=(level=4 inline-8bit-counters pc-table trace-compares)
     for flag in "${coverage[@]}"; do flags+=("-Cllvm-args=-sanitizer-coverage-$flag"); done
-    # The target is named so that build scripts and macros are built without the flags.
-    RUSTFLAGS="--cfg fuzzing -Cpasses=sancov-module ${flags[*]}" CARGO_TARGET_DIR=$root/target/fuzz \
-        cargo build --quiet --release --bins --target "$host" --manifest-path tests/fuzz/Cargo.toml || return 1
-    bin=$root/target/fuzz/$host/release
+    # The target is named so that build scripts and macros are built without the flags, and are those of the other stages.
+    RUSTFLAGS="--cfg fuzzing -Cpasses=sancov-module ${flags[*]}" CARGO_TARGET_DIR=$built \
+        cargo build --quiet --profile ci --bins --target "$host" --manifest-path tests/fuzz/Cargo.toml || return 1
+    bin=$built/$host/ci
     echo "built with $(rustc --version), no sanitizer"
 }
 
