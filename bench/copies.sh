@@ -13,7 +13,6 @@ python=$(command -v python3)
 if prefix=$(pyenv prefix 3.13 2>/dev/null); then python=$prefix/bin/python3; fi
 dir=$build/bench-$(version_of "$python")
 venv "$dir" "$python"
-install "$dir" ci/requirements-build.txt
 wheel "$dir" release
 
 if [ "${1:-}" = --keep ]; then

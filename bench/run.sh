@@ -13,7 +13,6 @@ command -v taskset >/dev/null 2>&1 || debian util-linux
 python=$(bench_python)
 dir=$build/bench-$(version_of "$python")
 venv "$dir" "$python"
-install "$dir" ci/requirements-build.txt
 install "$dir" bench/requirements.txt
 # M0_BENCH_NO_BUILD=1 measures the wheel that is installed already (or only the other servers).
 if [ -z "${M0_BENCH_NO_BUILD:-}" ]; then wheel "$dir" release; fi

@@ -3,6 +3,7 @@
 # Environments (all inside the checkout, none of them committed):
 #   .venv              the default python3 with an editable build, for `make serve`
 #   .venv-X.Y          interpreter X.Y with the wheel under test, for `make test`
+#   .build/tools       pip and maturin, which make the others
 #   .build/            wheels, logs, the environments of lint and of the benchmarks
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -35,12 +36,25 @@ interpreters() {
 same_version() { [ "$(version_of "$1")" = "$2" ]; }
 version_of() { "$1" -c 'import sys; print("%d.%d" % sys.version_info[:2])'; }
 
-# venv DIR PYTHON: makes the environment unless it is there and works.
+# python_tool NAME ARGUMENT...: runs pip or maturin, which one environment has for all others. The pip that a Python brings along
+# can be years old, and takes twice the time to find what it is to install.
+python_tool() {
+    local dir=$build/tools
+    if ! cmp -s ci/requirements-build.txt "$dir/.installed"; then
+        rm -rf "$dir"
+        python3 -m venv "$dir" &&
+            "$dir/bin/python" -m pip install --quiet --disable-pip-version-check --no-compile -r ci/requirements-build.txt &&
+            cp ci/requirements-build.txt "$dir/.installed" || return 1
+    fi
+    "$dir/bin/python" -m "$@"
+}
+
+# venv DIR PYTHON: makes the environment unless it is there and works. It has no pip, unless that is installed.
 venv() {
     local dir=$1 python=$2
     if ! "$dir/bin/python" -c 'pass' 2>/dev/null; then
         rm -rf "$dir"
-        "$python" -m venv "$dir"
+        "$python" -m venv --without-pip "$dir"
     fi
 }
 
@@ -50,8 +64,7 @@ install() {
     local dir=$1 file=$2 stamp
     stamp=$dir/.installed-$(basename "$file")
     if ! cmp -s "$file" "$stamp"; then
-        "$dir/bin/python" -m pip install --quiet --disable-pip-version-check -r "$file"
-        cp "$file" "$stamp"
+        python_tool pip --python "$dir/bin/python" install --quiet --disable-pip-version-check -r "$file" && cp "$file" "$stamp"
     fi
 }
 
@@ -72,12 +85,12 @@ wheel() {
     out=$build/wheels/$profile-$(version_of "$dir/bin/python")
     rm -rf "$out"
     mkdir -p "$out"
-    PYO3_PYTHON=$dir/bin/python "$dir/bin/python" -m maturin build --profile "$profile" \
+    PYO3_PYTHON=$dir/bin/python python_tool maturin build --profile "$profile" \
         ${feature:+--features "extension-module,$feature"} --interpreter "$dir/bin/python" --out "$out" \
         >"$out/log" 2>&1 || { cat "$out/log" >&2; return 1; }
     file=$(ls "$out"/*.whl)
-    "$dir/bin/python" -m pip install --quiet --disable-pip-version-check --force-reinstall --no-deps "$file"
-    echo "$hash" >"$stamp"
+    python_tool pip --python "$dir/bin/python" install --quiet --disable-pip-version-check --force-reinstall --no-deps "$file" &&
+        echo "$hash" >"$stamp"
 }
 
 # debian PACKAGE...: installs them, where there is apt-get.

@@ -13,7 +13,6 @@ check() {
 
 dir=$build/lint
 venv "$dir" python3
-install "$dir" ci/requirements-build.txt
 install "$dir" ci/requirements-lint.txt
 
 # stubtest imports the built module, in the interpreter it was built for.

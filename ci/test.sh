@@ -57,8 +57,7 @@ feature_of() {
 }
 environment() {
     local dir=$1 python=$2
-    venv "$dir" "$python" && install "$dir" ci/requirements-build.txt && install "$dir" tests/requirements.txt \
-        && wheel "$dir" ci "$(feature_of "$python")"
+    venv "$dir" "$python" && install "$dir" tests/requirements.txt && wheel "$dir" ci "$(feature_of "$python")"
 }
 
 python_tests() {

@@ -18,7 +18,6 @@ command -v wrk >/dev/null 2>&1 || debian wrk
 python=$(bench_python)
 dir=$build/matrix-$(version_of "$python")
 venv "$dir" "$python"
-install "$dir" ci/requirements-build.txt
 # Linux gets the emulated kqueue in its wheel; macOS has the real one.
 wheel "$dir" release "$([ "$(uname -s)" != Linux ] || echo emulated-kqueue)"
 unset M0_CALLER_DIR
