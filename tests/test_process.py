@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -305,6 +306,20 @@ def test_running_out_of_descriptors_pauses_accepting_and_logs_once(start: Start)
         for client in clients:
             client.close()
     until(lambda: server.get("/").body == b"limited", "it accepts again")
+    assert server.stop() == 0
+
+
+@pytest.mark.beyond_uvicorn("it has no pathsend")
+@pytest.mark.behaviour(34)
+def test_a_file_that_could_not_be_opened_at_the_limit_of_descriptors_ended_the_process(start: Start) -> None:
+    server = start("limited_app:app")
+    server.expected_tracebacks.append("Too many open files")
+    with contextlib.ExitStack() as open_clients:
+        first, *_ = [open_clients.enter_context(server.connect()) for _ in range(80)]
+        server.line("accepting is paused")
+        first.send(request("/file"))
+        assert first.response().status == 500
+    until(lambda: server.get("/file").status == 200, "it accepts again, and opens files")
     assert server.stop() == 0
 
 

@@ -223,7 +223,9 @@ fn open_file(path: &std::path::Path) -> PyResult<(std::fs::File, u64)> {
         Some(errno) => {
             let text = error.to_string();
             let text = text.split(" (os error").next().unwrap_or_default().to_owned();
-            PyOSError::new_err((errno, text, path.to_path_buf()))
+            // As text, as `open` has it: a path would become a pathlib.Path, and an import that fails for want of
+            // descriptors, as the file may have, would be a panic.
+            PyOSError::new_err((errno, text, path.as_os_str().to_owned()))
         }
         None => PyOSError::new_err(error.to_string()),
     };
