@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import time
 from collections.abc import Callable
@@ -110,6 +111,21 @@ def test_a_forked_child_answered_its_parents_client(start: Callable[..., Server]
         assert client.get(f"/fork?how={how}").body == code
         assert other.get("/upload").status == 200
     assert server.stop() == 0
+
+
+@pytest.mark.beyond_uvicorn("its clients never hear of it")
+def test_closing_waited_for_a_child_that_had_the_connection(start: Callable[..., Server]) -> None:
+    """Who asked again on a connection that had been idle for too long had no answer as long as the child lived."""
+    server = start("regressions_app:app", "--idle-timeout", "1")
+    with server.connect() as idle, server.connect() as stopped:
+        child = int(idle.get("/leave_a_child").body)
+        try:
+            idle.expect_end()
+            assert stopped.get("/upload").status == 200
+            assert server.stop() == 0
+            stopped.expect_end()
+        finally:
+            os.kill(child, signal.SIGKILL)
 
 
 @pytest.mark.beyond_uvicorn("prints its own traceback")

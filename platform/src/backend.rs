@@ -255,6 +255,7 @@ pub trait Backend: Send {
     fn shutdown_write(&mut self, token: Token);
     /// Closes: cancels what is in flight and gives everything back; a send in flight gives its `Sent` (with an error)
     /// first; then `Closed`, which is the last. No `Received` or `ReceiveEnded` comes after this call.
+    /// The peer is told at once, also while a child that the application forked has the descriptor too.
     fn close(&mut self, token: Token);
     /// As `close`, with a reset (RST) in place of the FIN: the peer must not take what it got for the whole. What the
     /// kernel had not sent is thrown away (`SO_LINGER` of zero, socket(7)). A UNIX socket has no reset and just closes.

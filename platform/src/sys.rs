@@ -160,8 +160,8 @@ pub(crate) fn reset_on_close(fd: BorrowedFd<'_>) {
     let _ = SockRef::from(&fd).set_linger(Some(std::time::Duration::ZERO));
 }
 
-/// Ends both directions, so that whatever is blocked on the socket comes back.
-#[cfg(target_os = "linux")]
+/// Ends both directions: whatever is blocked on the socket comes back, and the peer is sent FIN, which the close of a
+/// descriptor does only where no forked child has kept another.
 pub(crate) fn shutdown_both(fd: BorrowedFd<'_>) {
     // ENOTCONN: it was over already.
     let _ = SockRef::from(&fd).shutdown(std::net::Shutdown::Both);

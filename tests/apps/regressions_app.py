@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import signal
 import sys
 import time
 from typing import Any
@@ -114,6 +115,15 @@ async def fork(query: dict[str, str], receive: Any, send: Any) -> None:
     await reply(send, b"it did not end")
 
 
+async def leave_a_child(query: dict[str, str], receive: Any, send: Any) -> None:
+    """Forks a child that lives until it is killed, and has every descriptor. Its number is the answer."""
+    child = os.fork()
+    if child == 0:
+        while True:
+            signal.pause()
+    await reply(send, b"%d" % child)
+
+
 async def stop_loop(query: dict[str, str], receive: Any, send: Any) -> None:
     asyncio.get_running_loop().stop()
     await reply(send, b"stopped")
@@ -134,7 +144,10 @@ async def late(query: dict[str, str], receive: Any, send: Any) -> None:
 
 HANDLERS = {
     f"/{handler.__name__}": handler
-    for handler in (upload, download, crowd, endless, block, path, cancel_itself, fork, stop_loop, cancel_all, late)
+    for handler in (
+        *(upload, download, crowd, endless, block, path),
+        *(cancel_itself, fork, leave_a_child, stop_loop, cancel_all, late),
+    )
 }
 
 

@@ -111,21 +111,11 @@ impl<P: Poller> Backend for Readiness<P> {
     }
 
     fn close(&mut self, token: Token) {
-        let Some(conn) = self.live(token) else { return };
-        let socket = conn.socket.take();
-        let aborted = conn.abort_out(token);
-        if let Some(socket) = socket {
-            self.poller.forget_connection(socket.as_raw_fd());
-        }
-        self.done.extend(aborted);
-        self.done.push_back(Completion::Closed { token });
+        self.close_with(token, sys::shutdown_both);
     }
 
     fn reset(&mut self, token: Token) {
-        if let Some(socket) = self.live(token).and_then(|conn| conn.socket.as_ref()) {
-            sys::reset_on_close(socket.as_fd());
-        }
-        self.close(token);
+        self.close_with(token, sys::reset_on_close);
     }
 
     fn watch(&mut self, fd: RawFd, interest: Interest) -> io::Result<()> {

@@ -20,7 +20,7 @@ mod tests;
 
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::time::Duration;
 
 use crate::backend::{Backend, Chunk, Completion, Interest, Kind, ListenerId, Token};
@@ -138,6 +138,22 @@ impl<P: Poller> Readiness<P> {
             polled: false,
             told: false,
         })
+    }
+
+    /// Closes a connection, after what makes the close a FIN or a reset: not in a child, where it would be the parent's.
+    fn close_with(&mut self, token: Token, ending: fn(BorrowedFd<'_>)) {
+        let inherited = sys::is_other_process(self.creator);
+        let Some(conn) = self.live(token) else { return };
+        let socket = conn.socket.take();
+        let aborted = conn.abort_out(token);
+        if let Some(socket) = socket {
+            self.poller.forget_connection(socket.as_raw_fd());
+            if !inherited {
+                ending(socket.as_fd());
+            }
+        }
+        self.done.extend(aborted);
+        self.done.push_back(Completion::Closed { token });
     }
 
     /// A connection that has not been closed by its owner.

@@ -99,14 +99,15 @@ impl Backend for Uring {
     }
 
     fn close(&mut self, token: Token) {
-        self.start_close(token);
+        self.start_close(token, true);
     }
 
     fn reset(&mut self, token: Token) {
-        if let Some(socket) = self.live(token).and_then(|conn| conn.socket.as_ref()) {
+        let inherited = sys::is_other_process(self.creator);
+        if let (false, Some(socket)) = (inherited, self.live(token).and_then(|conn| conn.socket.as_ref())) {
             sys::reset_on_close(socket.as_fd());
         }
-        self.close(token);
+        self.start_close(token, false);
     }
 
     fn watch(&mut self, fd: RawFd, interest: Interest) -> io::Result<()> {

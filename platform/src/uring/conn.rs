@@ -42,7 +42,7 @@ pub(super) struct Conn {
     pub(super) ended: bool,
     /// The owner has closed it.
     pub(super) closing: bool,
-    /// FIN goes out once `out` has gone.
+    /// FIN goes out once `out` has gone, or with the close.
     pub(super) finish: bool,
     /// What arrived while the owner did not want to receive.
     pub(super) held: Option<Box<Held>>,

@@ -126,7 +126,8 @@ impl Uring {
         }
     }
 
-    pub(super) fn start_close(&mut self, token: Token) {
+    /// With a FIN, or with what the socket is set to.
+    pub(super) fn start_close(&mut self, token: Token, finish: bool) {
         if self.live(token).is_none() {
             return;
         }
@@ -134,7 +135,7 @@ impl Uring {
         let Some(conn) = self.live(token) else { return };
         conn.closing = true;
         conn.receiving = false;
-        conn.finish = false;
+        conn.finish = finish;
         let fd = types::Fd(conn.fd());
         let file_is_out = matches!(conn.out, Some(Out::File { .. }));
         let must_cancel = conn.in_flight != 0;
@@ -166,8 +167,16 @@ impl Uring {
 
     /// Closes the socket once nothing is in flight for a connection that its owner has closed.
     pub(super) fn finish_close(&mut self, token: Token) {
+        let creator = self.creator;
         let Some(conn) = self.conns.get_mut(token) else { return };
-        if conn.closing && conn.in_flight == 0 && conn.socket.take().is_some() {
+        if !conn.closing || conn.in_flight != 0 {
+            return;
+        }
+        if let Some(socket) = conn.socket.take() {
+            // Not in a child: it is the parent's connection.
+            if conn.finish && !sys::is_other_process(creator) {
+                sys::shutdown_both(socket.as_fd());
+            }
             self.done.push_back(Completion::Closed { token });
         }
     }

@@ -1,6 +1,6 @@
 //! Forked children: for tests, and as something that an application does to us.
 
-use std::io::Write;
+use std::io::{Read, Write};
 
 use crate::contract;
 use crate::rig::pattern;
@@ -80,6 +80,29 @@ contract! {
             if is_mapped(ring.start) { 0 } else { 3 }
         });
         assert_eq!(code, 0);
+    }
+
+    /// A close reaches the peer at once, also while a child that was forked meanwhile keeps the descriptor.
+    fn a_close_is_told_while_a_child_keeps_the_connection(rig) {
+        let (mut client, token) = rig.connect();
+        // SAFETY: the child makes no call but this one, until it is killed.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            loop {
+                // SAFETY: no memory is involved.
+                unsafe { libc::pause() };
+            }
+        }
+        rig.close(token);
+        rig.until_closed(token);
+        client.set_read_timeout(Some(std::time::Duration::from_secs(5))).unwrap();
+        let told = client.read(&mut [0]);
+        // SAFETY: ends our child, and takes its status, which nobody asks for.
+        unsafe {
+            libc::kill(child, libc::SIGKILL);
+            libc::waitpid(child, std::ptr::null_mut(), 0);
+        }
+        assert_eq!(told.unwrap(), 0);
     }
 
     /// A child that drops the backend, watches and unwatches, harms neither itself nor its parent.
