@@ -388,6 +388,28 @@ def test_an_inherited_socket() -> None:
             process.kill()
 
 
+def test_a_socket_that_cannot_listen_was_a_traceback_of_ours_and_nothing_was_shut_down() -> None:
+    """So was a port on which another began to listen while the application started: that is found out as late."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        command = [*HERE.command(), "--fd", str(ours.fileno()), "lifespans:scoped"]
+        done = subprocess.run(
+            command,
+            check=False,
+            cwd=APPS,
+            env=environment(),
+            pass_fds=[ours.fileno()],
+            capture_output=True,
+            text=True,
+            timeout=20,
+        )
+    assert done.returncode == 1, done.stderr
+    sentence, farewell = done.stderr.splitlines()
+    assert sentence.startswith("m0serve: cannot listen on ")
+    assert "--fd" in sentence
+    assert farewell == "left the scope in the same task: True"
+
+
 # --- from Python -----------------------------------------------------------------------------------------------
 
 

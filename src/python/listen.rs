@@ -21,25 +21,30 @@ pub struct Bound {
     pub address: String,
     /// The path of a UNIX socket, removed at the end.
     pub path: Option<String>,
+    /// What to do about an address that is in use.
+    fix: &'static str,
 }
 
 impl Bound {
-    fn new(socket: Socket, address: String, path: Option<String>) -> Self {
+    fn new(socket: Socket, address: String, path: Option<String>, fix: &'static str) -> Self {
         Bound {
             socket: Mutex::new(Some(socket)),
             address,
             path,
+            fix,
         }
     }
 
     /// Starts to listen and gives the socket away: whoever closes it ends the backlog.
     ///
     /// # Errors
-    /// What `listen(2)` gave; a second call.
+    /// One sentence: another may have begun to listen there since it was bound, or an inherited socket cannot. A second call.
     pub fn listen(&self) -> io::Result<OwnedFd> {
         let socket = self.socket.lock().unwrap_or_else(PoisonError::into_inner).take();
         let socket = socket.ok_or_else(|| io::Error::other("the server listens already"))?;
-        socket.listen(BACKLOG)?;
+        socket
+            .listen(BACKLOG)
+            .map_err(|error| explain(&error, &self.address, self.fix))?;
         Ok(socket.into())
     }
 }
@@ -89,7 +94,7 @@ fn bind_tcp(host: &str, port: u16) -> io::Result<Bound> {
         _ => explain(&error, &what, fix),
     })?;
     let local = socket.local_addr()?.as_socket().unwrap_or(address);
-    Ok(Bound::new(socket, format!("http://{local}"), None))
+    Ok(Bound::new(socket, format!("http://{local}"), None, fix))
 }
 
 fn tcp_socket(address: SocketAddr) -> io::Result<Socket> {
@@ -125,7 +130,7 @@ fn bind_unix(path: &str) -> io::Result<Bound> {
     // Any local user may connect, as with a TCP port; the folder's permissions are the place to restrict it.
     let mode = std::os::unix::fs::PermissionsExt::from_mode(0o666);
     std::fs::set_permissions(path, mode)?;
-    Ok(Bound::new(socket, format!("unix:{path}"), Some(path.to_owned())))
+    Ok(Bound::new(socket, format!("unix:{path}"), Some(path.to_owned()), fix))
 }
 
 fn inherit(fd: i32) -> io::Result<Bound> {
@@ -144,7 +149,7 @@ fn inherit(fd: i32) -> io::Result<Bound> {
         (None, Some(path)) => format!("unix:{}", path.display()),
         (None, None) => format!("fd:{fd}"),
     };
-    Ok(Bound::new(socket, address, None))
+    Ok(Bound::new(socket, address, None, fix))
 }
 
 /// Removes the file of a UNIX socket that we made.

@@ -159,7 +159,8 @@ impl Service {
         let (scopes, asgi, wsgi) = self.sort_apps(py, apps, bound, crew.as_deref())?;
         let runtime = Runtime::new(event_loop, asgi, own)?;
         self.host.get().start(runtime, scopes)?;
-        let baton = self.run(bound.listen()?)?;
+        let socket = bound.listen().map_err(|error| Exit::failure(error.to_string()))?;
+        let baton = self.run(socket)?;
         if let Some(crew) = crew {
             let asyncio = self.waker_of_asyncio()?;
             if asyncio.is_some() {
