@@ -88,7 +88,7 @@ struct State {
     /// Threads that sleep, the last to do so at the end.
     parked: Vec<Sleeper>,
     /// One that is awake, and sleeps for a moment.
-    lingering: Option<Sleeper>,
+    standing_by: Option<Sleeper>,
     closed: bool,
 }
 
@@ -147,7 +147,7 @@ impl Lane {
                 queues: (0..applications).map(|_| Queue::default()).collect(),
                 next: 0,
                 parked: Vec::new(),
-                lingering: None,
+                standing_by: None,
                 closed: false,
             }),
             len: AtomicUsize::new(0),
@@ -204,9 +204,9 @@ impl Lane {
         state.queues[usize::from(work.request.mount)].requests.push_back(work);
         self.len.store(state.ready(self.most), Ordering::Relaxed);
         self.waiting.store(self.waiting() + 1, Ordering::Relaxed);
-        let woken = match state.lingering.take() {
+        let woken = match state.standing_by.take() {
             None if self.awake() == 0 => self.wake_last(&mut state),
-            lingering => lingering,
+            standing_by => standing_by,
         };
         drop(state);
         woken.iter().for_each(Sleeper::wake);
@@ -280,7 +280,7 @@ impl Lane {
 
     /// As [`Lane::idle`], for a thread that keeps the GIL meanwhile, and so for a moment only. It stays awake, and the next
     /// push wakes it. Returns whether there is something for it.
-    pub fn linger(&self, time: Duration) -> bool {
+    pub fn stand_by(&self, time: Duration) -> bool {
         let until = self.clock.now().plus(time);
         let mut state = self.lock();
         if state.closed || self.is_looked_after() {
@@ -289,11 +289,11 @@ impl Lane {
         if state.ready(self.most) > 0 {
             return true;
         }
-        state.lingering = Some(Sleeper::current());
-        while state.lingering.is_some() {
+        state.standing_by = Some(Sleeper::current());
+        while state.standing_by.is_some() {
             let now = self.clock.now();
             if now >= until {
-                state.lingering = None;
+                state.standing_by = None;
                 return false;
             }
             drop(state);

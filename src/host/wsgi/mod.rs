@@ -42,7 +42,7 @@ const FLUSH_AFTER: Duration = Duration::from_micros(200);
 /// While views compute beside it, a thread that has nothing to do keeps the GIL for so long. Once it lets it go, it gets it
 /// back only after a switch interval of the interpreter (5 ms) for each of them, and the next requests of clients that have
 /// just been answered are nearer than that. The views that compute lose a few hundredths of their time by it.
-const LINGER: Duration = Duration::from_micros(200);
+const PATIENCE: Duration = Duration::from_micros(200);
 
 /// A WSGI application.
 pub struct App {
@@ -127,7 +127,7 @@ impl Host {
                     seat.flush();
                     self.hand_over(py, &mut hand_over, seat.index);
                 }
-                None if self.lingers() && self.crew.lane.linger(LINGER) => {}
+                None if self.is_patient() && self.crew.lane.stand_by(PATIENCE) => {}
                 None if py.detach(|| self.crew.lane.idle()) => {}
                 None => return,
             }
@@ -149,7 +149,7 @@ impl Host {
     }
 
     /// Whether to keep the GIL for a moment although there is nothing to do.
-    fn lingers(&self) -> bool {
+    fn is_patient(&self) -> bool {
         self.asyncio.is_none() && self.crew.has_others_at_work() && self.crew.has_computing()
     }
 
@@ -254,7 +254,11 @@ impl Between for Inline<'_, '_> {
     }
 
     fn patience(&self) -> Duration {
-        if self.host.lingers() { LINGER } else { Duration::ZERO }
+        if self.host.is_patient() {
+            PATIENCE
+        } else {
+            Duration::ZERO
+        }
     }
 
     fn is_late(&mut self) -> bool {
