@@ -6,11 +6,11 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::{OwnedFd, RawFd};
+use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use bytes::Bytes;
-use m0_platform::{Backend, Choice, Chunk, Completion, Interest, Kind, ListenerId, Options, SendBuf, Token, Waker};
+use m0_platform::{Backend, Choice, Chunk, Completion, Kind, ListenerId, Options, SendBuf, Token, Waker};
 
 /// How far a replay has come.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -161,10 +161,6 @@ impl Backend for Scripted {
         self.close(token);
     }
 
-    fn watch(&mut self, _fd: RawFd, _interest: Interest) -> io::Result<()> {
-        Ok(())
-    }
-    fn unwatch(&mut self, _fd: RawFd) {}
     fn submit(&mut self) -> io::Result<()> {
         Ok(())
     }
@@ -212,9 +208,6 @@ impl Backend for Scripted {
 
     fn waker(&self) -> Waker {
         self.lender.waker()
-    }
-    fn poll_fd(&mut self) -> io::Result<RawFd> {
-        self.lender.poll_fd()
     }
     fn open_connections(&self) -> usize {
         self.open

@@ -264,10 +264,13 @@ pub trait Backend: Send {
     /// Watches a descriptor that is not ours (asyncio's), level-triggered, or changes what it is watched for.
     ///
     /// # Errors
-    /// EBADF, EPERM (a regular file; the BSDs watch those too) and what else the kernel says of it.
-    fn watch(&mut self, fd: RawFd, interest: Interest) -> io::Result<()>;
+    /// EBADF, EPERM (a regular file; the BSDs watch those too) and what else the kernel says of it. `Unsupported` of a
+    /// backend in memory, which meets no other loop.
+    fn watch(&mut self, _fd: RawFd, _interest: Interest) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
     /// Forgets a foreign descriptor, also one that is closed already.
-    fn unwatch(&mut self, fd: RawFd);
+    fn unwatch(&mut self, _fd: RawFd) {}
 
     /// Hands what is queued to the kernel. Never blocks, delivers nothing.
     ///
@@ -295,8 +298,10 @@ pub trait Backend: Send {
     /// Made at the first call.
     ///
     /// # Errors
-    /// Out of descriptors.
-    fn poll_fd(&mut self) -> io::Result<RawFd>;
+    /// Out of descriptors; `Unsupported` as of [`Backend::watch`].
+    fn poll_fd(&mut self) -> io::Result<RawFd> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
     /// Connections whose `Closed` has not been delivered (R9).
     fn open_connections(&self) -> usize;
     /// Closes every descriptor and ring of this backend. In a forked child (another process than the creator's) it

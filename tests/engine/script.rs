@@ -6,12 +6,12 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::{OwnedFd, RawFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use m0_platform::{Backend, Chunk, Completion, EndOfReceive, Interest, Kind, ListenerId, SendBuf, Token, Waker};
+use m0_platform::{Backend, Chunk, Completion, EndOfReceive, Kind, ListenerId, SendBuf, Token, Waker};
 
 use super::peer::Sending;
 pub use super::peer::{End, Flow, Peer};
@@ -384,10 +384,6 @@ impl Backend for Script {
         self.net.lock().find(token).expect("resets what is open").reset = true;
         self.close(token);
     }
-    fn watch(&mut self, _fd: RawFd, _interest: Interest) -> io::Result<()> {
-        Ok(())
-    }
-    fn unwatch(&mut self, _fd: RawFd) {}
     fn submit(&mut self) -> io::Result<()> {
         Ok(())
     }
@@ -427,9 +423,6 @@ impl Backend for Script {
     }
     fn waker(&self) -> Waker {
         self.waker.clone()
-    }
-    fn poll_fd(&mut self) -> io::Result<RawFd> {
-        Err(io::ErrorKind::Unsupported.into())
     }
     fn open_connections(&self) -> usize {
         self.net.open()

@@ -1,12 +1,12 @@
 //! The simulated backend: what the engine holds of a world.
 
 use std::io;
-use std::os::fd::{OwnedFd, RawFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use m0_platform::{Backend, Chunk, Completion, Interest, Kind, ListenerId, SendBuf, Token, Waker};
+use m0_platform::{Backend, Chunk, Completion, Kind, ListenerId, SendBuf, Token, Waker};
 
 use crate::world::World;
 
@@ -96,10 +96,6 @@ impl Backend for Simulated {
     fn reset(&mut self, token: Token) {
         self.world.lock().close(token, true);
     }
-    fn watch(&mut self, _fd: RawFd, _interest: Interest) -> io::Result<()> {
-        Ok(())
-    }
-    fn unwatch(&mut self, _fd: RawFd) {}
     fn submit(&mut self) -> io::Result<()> {
         Ok(())
     }
@@ -131,10 +127,6 @@ impl Backend for Simulated {
     }
     fn waker(&self) -> Waker {
         self.waker.clone()
-    }
-    /// No foreign loop polls a simulated one.
-    fn poll_fd(&mut self) -> io::Result<RawFd> {
-        Err(io::ErrorKind::Unsupported.into())
     }
     fn open_connections(&self) -> usize {
         self.world.lock().kernel.open

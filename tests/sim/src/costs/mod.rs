@@ -16,5 +16,5 @@ mod table;
 pub use calibrate::calibrate;
 pub use ledger::{Cost, Ledger};
 pub use profile::{Handoff, MAC, Profile, VIRTUAL};
-pub use run::{Cell, Figures, measure};
-pub use table::{RECORD, as_json, breakdown, record, tables, wakes};
+pub use run::Figures;
+pub use table::{RECORD, as_json, breakdown, figures, record, tables, wakes};

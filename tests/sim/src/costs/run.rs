@@ -2,11 +2,11 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::{OwnedFd, RawFd};
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use m0_platform::{Backend, Chunk, Clock, Completion, Interest, Kind, ListenerId, SendBuf, Token, Waker};
+use m0_platform::{Backend, Chunk, Clock, Completion, Kind, ListenerId, SendBuf, Token, Waker};
 use m0serve::config::LogLevel;
 use m0serve::engine::{Engine, Settings};
 use m0serve::handoff::{Direct, Job, Link, Routes, rings};
@@ -177,10 +177,6 @@ impl Backend for Priced {
     fn shutdown_write(&mut self, _token: Token) {}
     fn close(&mut self, _token: Token) {}
     fn reset(&mut self, _token: Token) {}
-    fn watch(&mut self, _fd: RawFd, _interest: Interest) -> io::Result<()> {
-        Ok(())
-    }
-    fn unwatch(&mut self, _fd: RawFd) {}
     fn submit(&mut self) -> io::Result<()> {
         Ok(())
     }
@@ -200,9 +196,6 @@ impl Backend for Priced {
     fn recycle(&mut self, _chunk: Chunk) {}
     fn waker(&self) -> Waker {
         self.waker.clone()
-    }
-    fn poll_fd(&mut self) -> io::Result<RawFd> {
-        Err(io::ErrorKind::Unsupported.into())
     }
     fn open_connections(&self) -> usize {
         0

@@ -67,7 +67,7 @@ fn rows(profile: Profile, handoff: Handoff) -> Vec<Row> {
 impl Row {
     fn of(profile: Profile, handoff: Handoff, connections: usize, cpus: usize) -> Row {
         let [inverted, pump] =
-            [Model::Inverted, Model::Pump].map(|model| Row::half(profile, handoff, model, connections, cpus));
+            [Model::Inverted, Model::Pump].map(|model| figures(profile, handoff, model, connections, cpus, ANSWERS));
         Row {
             connections,
             cpus,
@@ -76,20 +76,29 @@ impl Row {
         }
     }
 
-    fn half(profile: Profile, handoff: Handoff, model: Model, connections: usize, cpus: usize) -> Figures {
-        measure(&Cell {
-            profile,
-            handoff,
-            model,
-            cpus,
-            connections,
-            answers: ANSWERS,
-        })
-    }
-
     fn ratio(&self) -> f64 {
         self.inverted.rate / self.pump.rate
     }
+}
+
+/// What one model does in one cell.
+#[must_use]
+pub fn figures(
+    profile: Profile,
+    handoff: Handoff,
+    model: Model,
+    connections: usize,
+    cpus: usize,
+    answers: usize,
+) -> Figures {
+    measure(&Cell {
+        profile,
+        handoff,
+        model,
+        cpus,
+        connections,
+        answers,
+    })
 }
 
 /// What both models do on each machine.
@@ -141,9 +150,9 @@ pub fn wakes() -> String {
     for (profile, handoff) in machines() {
         for net in NETS {
             let profile = Profile { net, ..profile };
-            let inverted = Row::half(profile, handoff, Model::Inverted, 16, 2).rate;
+            let inverted = figures(profile, handoff, Model::Inverted, 16, 2, ANSWERS).rate;
             let ratios = WAKES.map(|both| {
-                let pump = Row::half(profile.with_wake(both), handoff, Model::Pump, 16, 2).rate;
+                let pump = figures(profile.with_wake(both), handoff, Model::Pump, 16, 2, ANSWERS).rate;
                 format!("{:>6.2}", inverted / pump)
             });
             let client = micros(2 * profile.net + profile.client);
