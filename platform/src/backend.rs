@@ -84,6 +84,14 @@ pub struct Interest {
     pub write: bool,
 }
 
+impl Interest {
+    /// Reading alone.
+    pub const READ: Interest = Interest {
+        read: true,
+        write: false,
+    };
+}
+
 /// Bytes on their way out. At most two pieces, sent in order: what was composed, then one shared body.
 ///
 /// The completion of the send gives it back, so that `bytes`' allocation can be used again.

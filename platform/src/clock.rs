@@ -1,4 +1,4 @@
-//! The clock: the only place where time is read (R10), so that a simulator can own it later.
+//! The clock: the only place where time is read (R10), so that a simulator can own it.
 
 // The standard library's on purpose, not `crate::sync`: this is no protocol for loom to check.
 use std::sync::Arc;

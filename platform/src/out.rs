@@ -7,6 +7,9 @@ use bytes::Bytes;
 
 use crate::backend::{Completion, SendBuf, Token};
 
+/// Bytes of a file that are sent in one turn: the socket would take more, and others wait (R1).
+pub(crate) const MAX_FILE_STEP: u64 = 1024 * 1024;
+
 /// A send or file send in flight.
 #[derive(Debug)]
 pub(crate) enum Out {
@@ -52,4 +55,12 @@ impl Out {
             },
         }
     }
+}
+
+/// What a send that is in flight when its connection is closed fails with.
+pub(crate) fn closed_while_sending() -> io::Error {
+    io::Error::new(
+        io::ErrorKind::ConnectionAborted,
+        "the connection was closed while sending",
+    )
 }

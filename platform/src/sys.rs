@@ -1,4 +1,4 @@
-//! The system calls on sockets that the standard library does not offer, each once, with its portable fallback (R10).
+//! The system calls that the standard library does not offer, each once, with its portable fallback (R10).
 //!
 //! Every function here retries EINTR, and none of them raises SIGPIPE.
 
@@ -165,6 +165,24 @@ pub(crate) fn reset_on_close(fd: BorrowedFd<'_>) {
 pub(crate) fn shutdown_both(fd: BorrowedFd<'_>) {
     // ENOTCONN: it was over already.
     let _ = SockRef::from(&fd).shutdown(std::net::Shutdown::Both);
+}
+
+/// A bell: an eventfd that is never read. It is watched for edges, and every write is one (`epoll(7)`). With `rung` the
+/// first look finds it.
+#[cfg(target_os = "linux")]
+pub(crate) fn bell(rung: bool) -> io::Result<OwnedFd> {
+    let flags = libc::EFD_CLOEXEC | libc::EFD_NONBLOCK;
+    // SAFETY: no pointers.
+    retry(|| unsafe { libc::eventfd(u32::from(rung), flags) as libc::ssize_t }).map(own)
+}
+
+/// Rings a bell. Its counter would have to be rung 2^64 times to fill.
+#[cfg(target_os = "linux")]
+pub(crate) fn ring(bell: BorrowedFd<'_>) {
+    let one: u64 = 1;
+    // SAFETY: eight readable bytes, which is what an eventfd takes (eventfd(2)).
+    let written = unsafe { libc::write(bell.as_raw_fd(), (&raw const one).cast(), 8) };
+    debug_assert_eq!(written, 8, "an eventfd takes a write until its counter is full");
 }
 
 /// Takes the socket's pending error (SO_ERROR).

@@ -146,17 +146,18 @@ mod bell {
     #[cfg(target_os = "linux")]
     use std::io;
     #[cfg(target_os = "linux")]
-    use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+    use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 
     #[cfg(any(not(target_os = "linux"), feature = "emulated-kqueue"))]
     use crate::readiness::kqueue::UserEvent;
     use crate::sync::atomic::{AtomicBool, Ordering};
+    #[cfg(target_os = "linux")]
+    use crate::sys;
 
     /// What ends a wait.
     #[derive(Debug)]
     pub(crate) enum Bell {
-        /// An eventfd that is never read: backends watch it for edges, and every write is one (`epoll(7)`). The counter
-        /// would have to be rung 2^64 times to fill.
+        /// An eventfd, which backends watch for edges ([`sys::bell`]).
         #[cfg(target_os = "linux")]
         Eventfd(OwnedFd),
         /// An event of the owner's own queue.
@@ -169,24 +170,13 @@ mod bell {
     impl Bell {
         #[cfg(target_os = "linux")]
         pub(crate) fn eventfd() -> io::Result<Bell> {
-            // SAFETY: no pointers; the result is checked before it is owned.
-            let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
-            if fd < 0 {
-                return Err(io::Error::last_os_error());
-            }
-            // SAFETY: `fd` was just made and nobody else owns it.
-            Ok(Bell::Eventfd(unsafe { OwnedFd::from_raw_fd(fd) }))
+            sys::bell(false).map(Bell::Eventfd)
         }
 
         pub(super) fn ring(&self) {
             match self {
                 #[cfg(target_os = "linux")]
-                Bell::Eventfd(fd) => {
-                    let one: u64 = 1;
-                    // SAFETY: eight readable bytes, which is what an eventfd takes (eventfd(2)).
-                    let written = unsafe { libc::write(fd.as_raw_fd(), (&raw const one).cast(), 8) };
-                    debug_assert_eq!(written, 8, "an eventfd takes a write until its counter is full");
-                }
+                Bell::Eventfd(fd) => sys::ring(fd.as_fd()),
                 #[cfg(any(not(target_os = "linux"), feature = "emulated-kqueue"))]
                 Bell::User(event) => event.ring(),
                 Bell::Silent(rung) => rung.store(true, Ordering::Release),

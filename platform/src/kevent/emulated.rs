@@ -19,7 +19,7 @@
 use std::collections::HashMap;
 use std::io;
 use std::ops::{BitOr, BitOrAssign};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
 use crate::readiness::epoll::Set;
@@ -283,9 +283,7 @@ impl State {
             user.udata = udata;
             return self.touch(change);
         }
-        // Never read: it is watched for edges, and every write is one (epoll(7)).
-        // SAFETY: no pointers.
-        let bell = own(unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) })?;
+        let bell = sys::bell(false)?;
         let data = USERS + change.ident as u64;
         outer.register(bell.as_raw_fd(), libc::EPOLLIN | libc::EPOLLET, data, false)?;
         self.users.insert(change.ident, User { bell, udata });
@@ -295,9 +293,7 @@ impl State {
     fn touch(&mut self, change: &kevent) -> io::Result<()> {
         let user = self.users.get(&change.ident).ok_or_else(|| errno(libc::ENOENT))?;
         if change.fflags.contains(NOTE_TRIGGER) {
-            let one: u64 = 1;
-            // SAFETY: eight readable bytes, which is what an eventfd takes; its counter never fills.
-            unsafe { libc::write(user.bell.as_raw_fd(), (&raw const one).cast(), 8) };
+            sys::ring(user.bell.as_fd());
         }
         Ok(())
     }

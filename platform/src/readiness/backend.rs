@@ -20,12 +20,12 @@ impl<P: Poller> Backend for Readiness<P> {
         sys::set_nonblocking(socket.as_fd(), true)?;
         let listener = Listener::new(socket)?;
         let id = ListenerId(u32::try_from(self.listeners.len()).expect("fewer listeners than descriptors"));
-        let interest = Interest {
-            read: true,
-            write: false,
-        };
-        self.poller
-            .set_level(listener.socket.as_raw_fd(), Self::listener_data(id), interest, None)?;
+        self.poller.set_level(
+            listener.socket.as_raw_fd(),
+            Self::listener_data(id),
+            Interest::READ,
+            None,
+        )?;
         self.listeners.push(Some(listener));
         Ok(id)
     }
@@ -36,13 +36,7 @@ impl<P: Poller> Backend for Readiness<P> {
         };
         if !found.paused && !sys::is_other_process(self.creator) {
             found.paused = true;
-            self.poller.clear_level(
-                found.socket.as_raw_fd(),
-                Interest {
-                    read: true,
-                    write: false,
-                },
-            );
+            self.poller.clear_level(found.socket.as_raw_fd(), Interest::READ);
         }
     }
 
@@ -51,15 +45,11 @@ impl<P: Poller> Backend for Readiness<P> {
             return;
         };
         if found.paused && !sys::is_other_process(self.creator) {
-            let interest = Interest {
-                read: true,
-                write: false,
-            };
             let fd = found.socket.as_raw_fd();
             // When even this is refused (ENOMEM) the listener stays paused: the owner resumes again, later.
             found.paused = self
                 .poller
-                .set_level(fd, Self::listener_data(listener), interest, None)
+                .set_level(fd, Self::listener_data(listener), Interest::READ, None)
                 .is_err();
         }
     }

@@ -4,13 +4,11 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
 use crate::backend::{Completion, EndOfReceive, SendBuf, Token};
-use crate::out::Out;
+use crate::out::{MAX_FILE_STEP, Out, closed_while_sending};
 use crate::sys;
 
 /// Tries of a send that goes out in pieces, before others get their turn.
 const MAX_TRIES: u32 = 8;
-/// Bytes of a file that are sent in one turn: the socket would take more, and others wait (R1).
-const MAX_FILE_STEP: u64 = 1024 * 1024;
 
 /// A connection. Without a socket it has been closed by its owner and waits for its `Closed` to be delivered.
 #[derive(Debug)]
@@ -163,7 +161,7 @@ impl Conn {
     /// The owner closed the connection: what is being sent fails.
     pub(super) fn abort_out(&mut self, token: Token) -> Option<Completion> {
         self.finish = false;
-        self.finish_out(token, Err(super::closed_while_sending()))
+        self.finish_out(token, Err(closed_while_sending()))
     }
 
     /// Sends FIN, once nothing is being sent.

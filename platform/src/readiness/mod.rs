@@ -326,11 +326,3 @@ impl<P: Poller> Readiness<P> {
         None
     }
 }
-
-/// What a send that is in flight when its connection is closed fails with.
-fn closed_while_sending() -> io::Error {
-    io::Error::new(
-        io::ErrorKind::ConnectionAborted,
-        "the connection was closed while sending",
-    )
-}

@@ -198,10 +198,7 @@ impl Backend for Uring {
         if let Some(outer) = &self.outer {
             return Ok(outer.fd());
         }
-        let ring = self
-            .ring
-            .as_ref()
-            .ok_or_else(|| io::Error::from_raw_os_error(libc::EBADF))?;
+        let ring = self.ring.as_ref().ok_or_else(gone)?;
         let outer = self.outer.insert(Outer::new(ring, self.waker.fd(), self.nested.fd())?);
         Ok(outer.fd())
     }

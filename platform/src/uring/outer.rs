@@ -6,12 +6,13 @@
 //! the waker's, for edges, and the nested set of foreign descriptors, for its level.
 
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
 use super::ring::Ring;
 use crate::backend::Interest;
 use crate::readiness::{Event, Poller, epoll::Epoll};
+use crate::sys;
 
 /// What an outer loop polls.
 pub(super) struct Outer {
@@ -23,26 +24,12 @@ pub(super) struct Outer {
 
 impl Outer {
     pub(super) fn new(ring: &Ring, waker: RawFd, foreign: RawFd) -> io::Result<Outer> {
-        // One: what happened before it was made is found by the first wait.
-        // SAFETY: no pointers; the result is checked before it is owned.
-        let fd = unsafe { libc::eventfd(1, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
-        if fd < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: `fd` was just made and nobody else owns it.
-        let bell = unsafe { OwnedFd::from_raw_fd(fd) };
+        // Rung: what happened before it was made is found by the first wait.
+        let bell = sys::bell(true)?;
         let mut set = Epoll::new()?;
         set.add_edge(bell.as_raw_fd(), 0)?;
         set.add_edge(waker, 1)?;
-        set.set_level(
-            foreign,
-            2,
-            Interest {
-                read: true,
-                write: false,
-            },
-            None,
-        )?;
+        set.set_level(foreign, 2, Interest::READ, None)?;
         ring.register_eventfd(bell.as_raw_fd())?;
         Ok(Outer {
             set,
@@ -64,8 +51,6 @@ impl Outer {
 
     /// Tells the outer loop to come back.
     pub(super) fn ring(&self) {
-        let one: u64 = 1;
-        // SAFETY: eight readable bytes, which is what an eventfd takes; a counter that is full has rung as well.
-        unsafe { libc::write(self.bell.as_raw_fd(), (&raw const one).cast(), 8) };
+        sys::ring(self.bell.as_fd());
     }
 }

@@ -8,11 +8,8 @@ use io_uring::{cqueue, opcode, types};
 use super::conn::bit;
 use super::{Op, Uring};
 use crate::backend::{Completion, Token};
-use crate::out::Out;
+use crate::out::{MAX_FILE_STEP, Out, closed_while_sending};
 use crate::sys;
-
-/// Bytes of a file that are sent in one turn: the socket would take more, and others wait (R1).
-const MAX_FILE_STEP: u64 = 1024 * 1024;
 
 impl Uring {
     /// Queues the request that sends what is left.
@@ -45,7 +42,7 @@ impl Uring {
         };
         let result = match result {
             Some(Err(error)) if is_passing(&error) && !conn.closing => None,
-            None if conn.closing => Some(Err(aborted())),
+            None if conn.closing => Some(Err(closed_while_sending())),
             None if went == 0 => Some(Err(io::ErrorKind::WriteZero.into())),
             result => result,
         };
@@ -143,7 +140,7 @@ impl Uring {
             conn.in_flight |= bit::CANCEL;
         }
         if file_is_out {
-            let completion = self.take_out(token, Err(aborted()));
+            let completion = self.take_out(token, Err(closed_while_sending()));
             self.done.extend(completion);
         }
         if must_cancel {
@@ -223,11 +220,4 @@ fn send_some(
 /// Errors of a send that trying again cures.
 fn is_passing(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EINTR | libc::EAGAIN))
-}
-
-fn aborted() -> io::Error {
-    io::Error::new(
-        io::ErrorKind::ConnectionAborted,
-        "the connection was closed while sending",
-    )
 }

@@ -10,10 +10,7 @@ use m0_platform::Interest;
 use crate::contract;
 use crate::rig::{PATIENCE, Rig};
 
-const READ: Interest = Interest {
-    read: true,
-    write: false,
-};
+const READ: Interest = Interest::READ;
 const WRITE: Interest = Interest {
     read: false,
     write: true,

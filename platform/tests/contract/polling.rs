@@ -82,7 +82,7 @@ contract! {
         let fd = rig.backend.poll_fd().unwrap();
         comes_to_rest(rig, fd);
         let (mut ours, mut theirs) = UnixStream::pair().unwrap();
-        rig.backend.watch(ours.as_raw_fd(), Interest { read: true, write: false }).unwrap();
+        rig.backend.watch(ours.as_raw_fd(), Interest::READ).unwrap();
         for _ in 0..20 {
             theirs.write_all(b"x").unwrap();
             for _ in 0..3 {

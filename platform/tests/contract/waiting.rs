@@ -71,7 +71,7 @@ contract! {
     fn with_a_foreign_descriptor_that_stays_ready(rig) {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
         theirs.write_all(b"x").unwrap();
-        rig.backend.watch(ours.as_raw_fd(), Interest { read: true, write: false }).unwrap();
+        rig.backend.watch(ours.as_raw_fd(), Interest::READ).unwrap();
         waits_of_zero_are_fast(rig, true);
         assert!(rig.foreign.len() >= 49, "level-triggered: found by every wait, was {}", rig.foreign.len());
         rig.backend.unwatch(ours.as_raw_fd());

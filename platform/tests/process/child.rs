@@ -110,7 +110,7 @@ contract! {
         let (mut client, token) = rig.connect();
         let (ours, mut theirs) = std::os::unix::net::UnixStream::pair().unwrap();
         let fd = std::os::fd::AsRawFd::as_raw_fd(&ours);
-        rig.backend.watch(fd, m0_platform::Interest { read: true, write: false }).unwrap();
+        rig.backend.watch(fd, m0_platform::Interest::READ).unwrap();
         client.write_all(b"before").unwrap();
         rig.until_received(token, 6);
         rig.block_sending(token);
