@@ -180,9 +180,7 @@ impl Crew {
     pub fn at_work(&self) -> Vec<String> {
         self.posts.iter().filter_map(Post::at).collect()
     }
-}
 
-impl Crew {
     /// Whether threads other than the calling one, which has just finished, are within views.
     #[must_use]
     pub fn has_others_at_work(&self) -> bool {
@@ -302,31 +300,20 @@ fn find_slow(crew: &Crew, seen: &mut [Seen], now: Instant) {
 impl CrewLoop {
     /// Hands a job to the thread that it is for, or to the lane.
     pub fn give(&mut self, job: Job) {
-        let id = match job {
-            Job::Request(request) => {
-                let id = request.id;
-                let mailbox = Arc::new(Mailbox::default());
-                let work = Work {
-                    request,
-                    mailbox: mailbox.clone(),
-                };
-                let index = id.index as usize;
-                if self.boxes.len() <= index {
-                    self.boxes.resize_with(index + 1, || None);
-                }
-                self.boxes[index] = Some((id, mailbox));
-                return self.crew.lane.push(work);
-            }
-            Job::Body(id, _)
-            | Job::BodyEnd(id)
-            | Job::BodyAborted(id, _)
-            | Job::Credit(id, _)
-            | Job::FileSent(id, _)
-            | Job::Reset(id, _) => id,
-            Job::Stopped => return, // the host beside is told
+        let Some(id) = job.exchange() else {
+            return; // the host beside is told
         };
+        let index = id.index as usize;
+        if let Job::Request(request) = job {
+            let mailbox = Arc::new(Mailbox::default());
+            if self.boxes.len() <= index {
+                self.boxes.resize_with(index + 1, || None);
+            }
+            self.boxes[index] = Some((id, mailbox.clone()));
+            return self.crew.lane.push(Work { request, mailbox });
+        }
         // Released, and on its way to the engine: nobody is there to be told any more (R3).
-        if let Some(Some((of, mailbox))) = self.boxes.get(id.index as usize)
+        if let Some(Some((of, mailbox))) = self.boxes.get(index)
             && *of == id
         {
             mailbox.put(job);

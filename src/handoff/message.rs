@@ -81,6 +81,23 @@ pub enum Job {
     Stopped,
 }
 
+impl Job {
+    /// The exchange that it is about; none where it is about the whole server.
+    #[must_use]
+    pub fn exchange(&self) -> Option<ExchangeId> {
+        match self {
+            Job::Request(request) => Some(request.id),
+            Job::Body(id, _)
+            | Job::BodyEnd(id)
+            | Job::BodyAborted(id, _)
+            | Job::Credit(id, _)
+            | Job::FileSent(id, _)
+            | Job::Reset(id, _) => Some(*id),
+            Job::Stopped => None,
+        }
+    }
+}
+
 /// How to stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {

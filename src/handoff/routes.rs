@@ -49,13 +49,7 @@ impl Routes {
         while let Some(job) = engine.pop_job() {
             let for_crew = match &job {
                 Job::Request(request) => self.to_crew[usize::from(request.mount)],
-                Job::Body(id, _)
-                | Job::BodyEnd(id)
-                | Job::BodyAborted(id, _)
-                | Job::Credit(id, _)
-                | Job::FileSent(id, _)
-                | Job::Reset(id, _) => crew.has(*id),
-                Job::Stopped => false,
+                job => job.exchange().is_some_and(|id| crew.has(id)),
             };
             if for_crew {
                 crew.give(job);

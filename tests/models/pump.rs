@@ -115,22 +115,14 @@ impl Host {
     }
 
     fn hear(&mut self, job: Job) {
-        let id = match job {
-            Job::Request(request) => {
-                assert!(self.tasks.iter().all(|task| task.id.index != request.id.index), "R4");
-                return self.tasks.push(Task::new(*request));
-            }
-            Job::Stopped => {
-                self.stopped += 1;
-                return assert!(self.stopping && self.stopped == 1, "the end of a drain is said once");
-            }
-            Job::Body(id, _)
-            | Job::BodyEnd(id)
-            | Job::BodyAborted(id, _)
-            | Job::Credit(id, _)
-            | Job::FileSent(id, _)
-            | Job::Reset(id, _) => id,
+        let Some(id) = job.exchange() else {
+            self.stopped += 1;
+            return assert!(self.stopping && self.stopped == 1, "the end of a drain is said once");
         };
+        if let Job::Request(request) = job {
+            assert!(self.tasks.iter().all(|task| task.id.index != id.index), "R4");
+            return self.tasks.push(Task::new(*request));
+        }
         if let Some(task) = self.tasks.iter_mut().find(|task| task.id == id) {
             task.hear(job);
         }

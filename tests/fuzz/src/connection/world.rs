@@ -178,16 +178,10 @@ impl World {
     }
 
     fn told(&mut self, job: Job) {
-        let id = match &job {
-            Job::Request(request) => return self.opened(request),
-            Job::Body(id, _)
-            | Job::BodyEnd(id)
-            | Job::BodyAborted(id, _)
-            | Job::Credit(id, _)
-            | Job::FileSent(id, _)
-            | Job::Reset(id, _) => *id,
-            Job::Stopped => unreachable!("counted by the rig"),
-        };
+        if let Job::Request(request) = &job {
+            return self.opened(request);
+        }
+        let id = job.exchange().expect("the end of a drain is counted by the rig");
         let serial = *self.by_id.get(&id).expect("an exchange that was told");
         let exchange = &mut self.exchanges[serial];
         assert!(!exchange.reset, "{job:?} follows a reset (R2): {exchange:?}");
