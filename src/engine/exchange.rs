@@ -175,9 +175,7 @@ impl Exchange {
             line: None,
         }
     }
-}
 
-impl Exchange {
     /// Whether the response has begun and only the connection's end would show its own (RFC 9112, 6.3).
     pub fn ends_by_closing(&self) -> bool {
         matches!(self.response, Response::Body(BodyMode::UntilClose, _))

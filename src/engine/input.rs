@@ -1,7 +1,5 @@
 //! What comes in: bytes become requests and body pieces, and those become jobs.
 
-use std::net::SocketAddr;
-
 use bytes::Bytes;
 use m0_platform::{Token, canary};
 
@@ -321,25 +319,19 @@ impl Core {
 
     /// What the access log will say of a request.
     fn request_line(&self, conn: &Conn, head: &RequestHead) -> Box<RequestLine> {
-        let source = self.settings.trust.source(head, conn.peer);
-        Box::new(request_line(source, head))
-    }
-}
-
-fn request_line(source: Option<SocketAddr>, head: &RequestHead) -> RequestLine {
-    let mut target = head.get(head.path).to_vec();
-    if !head.get(head.query).is_empty() {
-        target.push(b'?');
-        target.extend_from_slice(head.get(head.query));
-    }
-    let version = match head.version {
-        Version::Http10 => "1.0",
-        Version::Http11 => "1.1",
-    };
-    RequestLine {
-        source,
-        method: head.get(head.method).to_vec(),
-        target,
-        version,
+        let mut target = head.get(head.path).to_vec();
+        if !head.get(head.query).is_empty() {
+            target.push(b'?');
+            target.extend_from_slice(head.get(head.query));
+        }
+        Box::new(RequestLine {
+            source: self.settings.trust.source(head, conn.peer),
+            method: head.get(head.method).to_vec(),
+            target,
+            version: match head.version {
+                Version::Http10 => "1.0",
+                Version::Http11 => "1.1",
+            },
+        })
     }
 }

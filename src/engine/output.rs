@@ -122,27 +122,13 @@ impl Output {
             return None;
         }
         loop {
-            match self.queue.pop_front()? {
-                Piece::Bytes(buf, _) if buf.is_empty() => {}
-                Piece::Bytes(buf, owner) => {
-                    self.in_flight = Some(owner);
-                    return Some(Piece::Bytes(buf, owner));
-                }
-                Piece::File {
-                    file,
-                    offset,
-                    len,
-                    owner,
-                } => {
-                    self.in_flight = Some(owner);
-                    return Some(Piece::File {
-                        file,
-                        offset,
-                        len,
-                        owner,
-                    });
-                }
-            }
+            let piece = self.queue.pop_front()?;
+            let owner = match &piece {
+                Piece::Bytes(buf, _) if buf.is_empty() => continue,
+                Piece::Bytes(_, owner) | Piece::File { owner, .. } => *owner,
+            };
+            self.in_flight = Some(owner);
+            return Some(piece);
         }
     }
 

@@ -18,6 +18,17 @@ pub enum Misuse {
     TooShort,
 }
 
+impl Misuse {
+    /// What the application's error says.
+    #[must_use]
+    pub fn message(self) -> &'static str {
+        match self {
+            Misuse::TooLong => "Response content longer than Content-Length",
+            Misuse::TooShort => "Response content shorter than Content-Length",
+        }
+    }
+}
+
 /// The response of one exchange.
 #[derive(Debug)]
 pub struct Outgoing {

@@ -65,16 +65,8 @@ pub fn write_head(out: &mut Vec<u8>, head: &ResponseHead, context: &ResponseCont
     // The status line and the fields of ours take less than 192 bytes beside the server's name.
     out.reserve(head.fields.len() + context.server.map_or(0, <[u8]>::len) + 192);
     write_status_line(out, head.status, head.reason.as_deref());
-    if let (Some(date), false) = (context.date, head.has_date) {
-        out.extend_from_slice(b"date: ");
-        out.extend_from_slice(date);
-        out.extend_from_slice(b"\r\n");
-    }
-    if let (Some(server), false) = (context.server, head.has_server) {
-        out.extend_from_slice(b"server: ");
-        out.extend_from_slice(server);
-        out.extend_from_slice(b"\r\n");
-    }
+    let date = context.date.filter(|_| !head.has_date);
+    write_own_fields(out, date, context.server.filter(|_| !head.has_server));
     if head.status == 204 && head.content_length.is_some() {
         write_fields_without_length(out, &head.fields);
     } else {
@@ -131,6 +123,19 @@ pub fn write_refusal(
     server: Option<&[u8]>,
 ) {
     write_status_line(out, status, None);
+    write_own_fields(out, date, server);
+    out.extend_from_slice(b"content-type: text/plain; charset=utf-8\r\ncontent-length: ");
+    out.extend_from_slice((text.len() + 1).to_string().as_bytes());
+    out.extend_from_slice(b"\r\nconnection: close\r\n\r\n");
+    if !is_head {
+        out.extend_from_slice(text.as_bytes());
+        out.push(b'\n');
+    }
+}
+
+/// The fields that a response has from us.
+#[inline]
+fn write_own_fields(out: &mut Vec<u8>, date: Option<&[u8; 29]>, server: Option<&[u8]>) {
     if let Some(date) = date {
         out.extend_from_slice(b"date: ");
         out.extend_from_slice(date);
@@ -140,13 +145,6 @@ pub fn write_refusal(
         out.extend_from_slice(b"server: ");
         out.extend_from_slice(server);
         out.extend_from_slice(b"\r\n");
-    }
-    out.extend_from_slice(b"content-type: text/plain; charset=utf-8\r\ncontent-length: ");
-    out.extend_from_slice((text.len() + 1).to_string().as_bytes());
-    out.extend_from_slice(b"\r\nconnection: close\r\n\r\n");
-    if !is_head {
-        out.extend_from_slice(text.as_bytes());
-        out.push(b'\n');
     }
 }
 

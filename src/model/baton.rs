@@ -129,7 +129,8 @@ impl Idle {
 // SAFETY: `turn` is touched by one thread at a time, as the table at the head says, and moves between threads with
 // release and acquire of the word.
 unsafe impl<T: Send> Send for Baton<T> {}
-// SAFETY: as above: a shared reference reaches `turn` only through `with` and `sentinel_with`, which check the word.
+// SAFETY: as above: a shared reference reaches `turn` only through `with`, which checks the word, and in `watch` and
+// `hold`, which the sentinel alone runs and which have checked it.
 unsafe impl<T: Send> Sync for Baton<T> {}
 
 impl<T> Baton<T> {

@@ -21,7 +21,7 @@ pub struct ThreadBound<T> {
     value: RefCell<T>,
 }
 
-// SAFETY: every access goes through `with`, which refuses all threads but the owner. A drop on another thread is
+// SAFETY: every access goes through `get`, which refuses all threads but the owner. A drop on another thread is
 // possible (a traceback that holds the object may be freed there): it happens once, with the interpreter attached, and
 // T: Send is required for it.
 unsafe impl<T: Send> Send for ThreadBound<T> {}

@@ -178,17 +178,13 @@ impl Exchange {
 
     /// The body does not fit its length: what is out cannot be taken back, so the connection goes.
     fn misused(&self, mut state: RefMut<'_, State>, misuse: Misuse) -> PyErr {
-        let text = match misuse {
-            Misuse::TooLong => "Response content longer than Content-Length",
-            Misuse::TooShort => "Response content shorter than Content-Length",
-        };
         if state.outgoing().is_head_sent()
             && let Ok(mut shared) = self.host.get().shared.get()
         {
             shared.link.push(Frame::Abort(state.id, Why::HostError));
             state.stage = Stage::Complete;
         }
-        PyRuntimeError::new_err(text)
+        PyRuntimeError::new_err(misuse.message())
     }
 
     fn path(&self, py: Python<'_>, message: &Bound<'_, PyDict>) -> PyResult<bool> {

@@ -285,10 +285,7 @@ fn push_block<'a>(
 }
 
 fn misused(misuse: Misuse) -> PyErr {
-    PyRuntimeError::new_err(match misuse {
-        Misuse::TooLong => "Response content longer than Content-Length",
-        Misuse::TooShort => "Response content shorter than Content-Length",
-    })
+    PyRuntimeError::new_err(misuse.message())
 }
 
 /// Sends `len` bytes of a file as the body, or what a Content-Length that was given allows of them, and the end.
