@@ -380,5 +380,5 @@ fn zero_for_none<S: Serializer>(limit: &Option<u64>, serializer: S) -> Result<S:
     serializer.serialize_u64(limit.unwrap_or(0))
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(feature = "modelled")))]
 mod tests;

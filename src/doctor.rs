@@ -232,7 +232,7 @@ fn options(config: &Config) -> Map<String, Value> {
     options
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(feature = "modelled")))]
 mod tests {
     use super::*;
 

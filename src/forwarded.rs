@@ -85,7 +85,7 @@ fn host(item: &str) -> &str {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(feature = "modelled")))]
 mod tests {
     use super::{Trusted, client, items};
 

@@ -342,5 +342,5 @@ fn push_escaped(line: &mut String, bytes: &[u8]) {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(feature = "modelled")))]
 mod tests;

@@ -137,7 +137,7 @@ fn slash_for_none<S: Serializer>(prefix: &str, serializer: S) -> Result<S::Ok, S
     serializer.serialize_str(if prefix.is_empty() { "/" } else { prefix })
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(feature = "modelled")))]
 mod tests {
     use super::*;
 

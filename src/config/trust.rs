@@ -93,7 +93,7 @@ fn common_bits(a: IpAddr, b: IpAddr) -> Option<u32> {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(feature = "modelled")))]
 mod tests {
     use super::*;
 

@@ -240,7 +240,7 @@ fn unsigned(text: &str) -> Option<u64> {
     text.parse().ok()
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(feature = "modelled")))]
 mod tests {
     use super::*;
 

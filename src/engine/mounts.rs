@@ -155,7 +155,7 @@ fn without_dots(path: &[u8]) -> Cow<'_, [u8]> {
     Cow::Owned(kept.iter().flat_map(|segment| [b"/", *segment].concat()).collect())
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(feature = "modelled")))]
 mod tests {
     use super::*;
 

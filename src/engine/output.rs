@@ -191,7 +191,7 @@ impl BufPool {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(feature = "modelled")))]
 mod tests {
     use super::*;
 

@@ -91,7 +91,7 @@ fn slot(tick: u64) -> usize {
     (tick % SLOTS as u64) as usize
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(feature = "modelled")))]
 mod tests {
     use super::*;
 

@@ -73,7 +73,7 @@ impl Mailbox {
     }
 }
 
-#[cfg(all(test, not(feature = "loom")))]
+#[cfg(all(test, not(feature = "modelled")))]
 mod tests {
     use m0_platform::sync::Arc;
 

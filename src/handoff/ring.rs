@@ -153,7 +153,7 @@ impl<T> Drop for Consumer<T> {
     }
 }
 
-#[cfg(all(test, not(feature = "loom")))]
+#[cfg(all(test, not(feature = "modelled")))]
 mod tests {
     use super::*;
     use std::sync::Arc as StdArc;

@@ -137,7 +137,7 @@ impl Incoming {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(feature = "modelled")))]
 mod tests {
     use super::*;
 

@@ -167,7 +167,7 @@ impl RequestDecoder {
     }
 
     /// Bytes of memory that it holds beside itself.
-    #[cfg(test)]
+    #[cfg(all(test, not(feature = "modelled")))]
     pub(super) fn held(&self) -> usize {
         if self.partial.is_empty() {
             self.partial.capacity()

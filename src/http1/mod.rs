@@ -30,19 +30,19 @@ mod refusal;
 mod scan;
 mod write;
 
-#[cfg(test)]
+#[cfg(all(test, not(feature = "modelled")))]
 mod tests;
-#[cfg(test)]
+#[cfg(all(test, not(feature = "modelled")))]
 mod tests_body;
-#[cfg(test)]
+#[cfg(all(test, not(feature = "modelled")))]
 mod tests_fields;
-#[cfg(test)]
+#[cfg(all(test, not(feature = "modelled")))]
 mod tests_head;
-#[cfg(test)]
+#[cfg(all(test, not(feature = "modelled")))]
 mod tests_lenient;
-#[cfg(test)]
+#[cfg(all(test, not(feature = "modelled")))]
 mod tests_mutate;
-#[cfg(test)]
+#[cfg(all(test, not(feature = "modelled")))]
 mod tests_write;
 
 pub use date::DateCache;
