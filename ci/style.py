@@ -29,6 +29,7 @@ SAFETY_LINES_ABOVE = 6
 FUNCTION = re.compile(
     r"^(\s*)(?:pub(?:\([^)]*\))?\s+)?(?:const\s+)?(?:async\s+)?(?:unsafe\s+)?(?:extern\s+\"\w+\"\s+)?fn\s+(\w+)"
 )
+EXAMPLE = re.compile(r"\s*//[/!]\s*```")
 UNSAFE = re.compile(r"\bunsafe\s*(?:\{|impl\b)")
 CORE = ("src/engine/", "src/handoff/", "src/host/", "src/http1/", "src/model/")
 OF_STD = re.compile(
@@ -87,6 +88,8 @@ def check_rust(path: Path, text: str) -> tuple[list[str], list[str]]:
             advice.append(f"{name}:{start}: fn {function} has {length} lines, aim at {FUNCTION_AIM}")
     for number, line in enumerate(lines):
         code = line.split("//")[0]
+        if EXAMPLE.match(line):
+            bad.append(f"{name}:{number + 1}: no test would compile an example in a comment: doctest = false")
         if UNSAFE.search(code):
             above = lines[max(0, number - SAFETY_LINES_ABOVE) : number + 1]
             if not any("SAFETY:" in text for text in above):

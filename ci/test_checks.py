@@ -33,6 +33,9 @@ class Style(unittest.TestCase):
     def test_unsafe_needs_a_reason(self) -> None:
         self.assertEqual(len(self.rust(GOOD.replace("SAFETY:", "Safe since"))), 1)
 
+    def test_examples_in_comments_would_not_be_tested(self) -> None:
+        self.assertEqual(len(self.rust(GOOD + "\n/// ```\n/// assert!(false);\n/// ```\nfn b() {}\n")), 2)
+
     def test_modules_open_with_what_they_own(self) -> None:
         self.assertEqual(len(self.rust(GOOD.replace("//!", "//"))), 1)
 
