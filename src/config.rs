@@ -78,6 +78,17 @@ impl fmt::Display for Exit {
 
 impl std::error::Error for Exit {}
 
+#[cfg(not(feature = "modelled"))]
+impl From<m0_platform::Refused> for Exit {
+    fn from(refused: m0_platform::Refused) -> Exit {
+        if refused.unsupported {
+            Exit::config(refused.sentence)
+        } else {
+            Exit::failure(refused.sentence)
+        }
+    }
+}
+
 /// Where a value came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]

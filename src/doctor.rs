@@ -82,13 +82,7 @@ pub fn report(config: &Config, facts: Facts) -> Report {
         Ok(resolved) => (Some(resolved.kind.name()), resolved.reason.clone()),
         Err(refused) => (None, Some(refused.sentence.clone())),
     };
-    let platform = opened.err().map(|refused| {
-        if refused.unsupported {
-            Exit::config(refused.sentence)
-        } else {
-            Exit::failure(refused.sentence)
-        }
-    });
+    let platform = opened.err().map(Exit::from);
     let served = Exit {
         code: 0,
         message: "the server would start".to_owned(),

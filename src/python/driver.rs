@@ -11,8 +11,7 @@ use std::time::Duration;
 
 use m0_platform::sync::Arc;
 use m0_platform::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use m0_platform::{Clock, Instant, Interest, Waker};
-use pyo3::exceptions::PyRuntimeError;
+use m0_platform::{Backend, Clock, Instant, Interest, Waker};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyTuple};
@@ -163,10 +162,8 @@ impl Driver {
     fn tick(&self, py: Python<'_>) -> PyResult<bool> {
         self.pass(py)?;
         let more = Host::turn(self.host.bind(py))?;
-        let mut shared = self.host.get().shared.get()?;
-        let shared = &mut *shared;
-        match (&mut shared.link, &mut shared.foreign) {
-            (Link::Direct(direct), _) => {
+        match side(&mut *self.host.get().shared.get()?) {
+            Side::Direct(direct) => {
                 direct.apply();
                 direct.engine.submit()?;
                 let more = more || direct.routes.look_for_stall() || direct.engine.is_ready() || direct.has_jobs();
@@ -178,7 +175,7 @@ impl Driver {
                 }
                 Ok(more)
             }
-            (link, Some(foreign)) => {
+            Side::Ring(link, foreign) => {
                 // From here the loop thread rings when it pushes; what it pushed before is seen by this look.
                 foreign.waker().announce();
                 let more = more || link.has_jobs();
@@ -187,9 +184,6 @@ impl Driver {
                 }
                 Ok(more)
             }
-            (Link::Ring(_), None) => Err(PyRuntimeError::new_err(
-                "a pump has a backend of its own for descriptors",
-            )),
         }
     }
 
@@ -208,12 +202,27 @@ impl Driver {
     }
 }
 
-/// The backend that waits on this thread.
-fn backend(shared: &mut Shared) -> &mut dyn m0_platform::Backend {
+/// What asyncio's thread waits on.
+enum Side<'a> {
+    /// The engine.
+    Direct(&'a mut Direct),
+    /// A ring to the loop thread, and a backend of its own for descriptors.
+    Ring(&'a mut Link, &'a mut dyn Backend),
+}
+
+fn side(shared: &mut Shared) -> Side<'_> {
     match (&mut shared.link, &mut shared.foreign) {
-        (Link::Direct(direct), _) => direct.engine.backend(),
-        (Link::Ring(_), Some(foreign)) => &mut **foreign,
+        (Link::Direct(direct), _) => Side::Direct(direct),
+        (link, Some(foreign)) => Side::Ring(link, &mut **foreign),
         (Link::Ring(_), None) => unreachable!("a pump has a backend of its own for descriptors"),
+    }
+}
+
+/// The backend that waits on this thread.
+fn backend(shared: &mut Shared) -> &mut dyn Backend {
+    match side(shared) {
+        Side::Direct(direct) => direct.engine.backend(),
+        Side::Ring(_, foreign) => foreign,
     }
 }
 
@@ -221,22 +230,20 @@ impl Driver {
     /// The engine's part of a turn, without waiting.
     fn pass(&self, py: Python<'_>) -> PyResult<()> {
         let mut shared = self.host.get().shared.get()?;
-        let shared = &mut *shared;
         shared.check_process()?;
-        match (&mut shared.link, &mut shared.foreign) {
-            (Link::Direct(direct), _) => {
+        match side(&mut shared) {
+            Side::Direct(direct) => {
                 self.waker.retract();
                 self.gather_direct(py, direct, Some(Duration::ZERO), &mut Vec::new())
                     .map(drop)
             }
-            (link, Some(foreign)) => {
+            Side::Ring(link, foreign) => {
                 foreign.waker().retract();
                 link.flush()?;
                 foreign.wait(Some(Duration::ZERO))?; // takes the bell's ring, so that the descriptor goes quiet
                 while foreign.next().is_some() {}
                 Ok(())
             }
-            (Link::Ring(_), None) => unreachable!("a pump has a backend of its own for descriptors"),
         }
     }
 
@@ -245,12 +252,10 @@ impl Driver {
     fn gather(&self, py: Python<'_>, timeout: Option<Duration>, ready: &mut Vec<(RawFd, Interest)>) -> PyResult<bool> {
         self.hand_over(py)?;
         let mut shared = self.host.get().shared.get()?;
-        let shared = &mut *shared;
         shared.check_process()?;
-        match (&mut shared.link, &mut shared.foreign) {
-            (Link::Direct(direct), _) => self.gather_direct(py, direct, timeout, ready),
-            (link, Some(foreign)) => self.gather_ring(py, link, &mut **foreign, timeout, ready),
-            (Link::Ring(_), None) => unreachable!("a pump has a backend of its own for descriptors"),
+        match side(&mut shared) {
+            Side::Direct(direct) => self.gather_direct(py, direct, timeout, ready),
+            Side::Ring(link, foreign) => self.gather_ring(py, link, foreign, timeout, ready),
         }
     }
 
@@ -313,7 +318,7 @@ impl Driver {
         &self,
         py: Python<'_>,
         link: &mut Link,
-        foreign: &mut dyn m0_platform::Backend,
+        foreign: &mut dyn Backend,
         timeout: Option<Duration>,
         ready: &mut Vec<(RawFd, Interest)>,
     ) -> PyResult<bool> {
@@ -353,12 +358,7 @@ impl Driver {
     }
 
     /// Parks beside the ring: spins where that pays, then blocks.
-    fn park(
-        &self,
-        link: &mut Link,
-        foreign: &mut dyn m0_platform::Backend,
-        timeout: Option<Duration>,
-    ) -> std::io::Result<()> {
+    fn park(&self, link: &mut Link, foreign: &mut dyn Backend, timeout: Option<Duration>) -> std::io::Result<()> {
         if self.spin {
             let until = self.clock.now().plus(SPIN);
             while self.clock.now() < until {

@@ -14,8 +14,8 @@ use crate::config::{Config, Place};
 /// As many as the kernel allows.
 const BACKLOG: i32 = 2048;
 
-/// A bound socket, until it is listened on.
-pub struct Bound {
+/// A socket that is bound, until it is listened on, and what is known of it.
+pub struct BoundSocket {
     socket: Mutex<Option<Socket>>,
     /// As it is printed: `http://127.0.0.1:8000`, `unix:/run/app.sock`.
     pub address: String,
@@ -25,9 +25,9 @@ pub struct Bound {
     fix: &'static str,
 }
 
-impl Bound {
+impl BoundSocket {
     fn new(socket: Socket, address: String, path: Option<String>, fix: &'static str) -> Self {
-        Bound {
+        BoundSocket {
             socket: Mutex::new(Some(socket)),
             address,
             path,
@@ -53,7 +53,7 @@ impl Bound {
 ///
 /// # Errors
 /// One sentence that names the address and the fix.
-pub fn bind(config: &Config) -> io::Result<Bound> {
+pub fn bind(config: &Config) -> io::Result<BoundSocket> {
     match config.place() {
         Place::Tcp(host, port) => bind_tcp(&host, port),
         Place::Unix(path) => bind_unix(&path),
@@ -77,7 +77,7 @@ fn describe(error: &io::Error) -> String {
     }
 }
 
-fn bind_tcp(host: &str, port: u16) -> io::Result<Bound> {
+fn bind_tcp(host: &str, port: u16) -> io::Result<BoundSocket> {
     let what = if host.contains(':') {
         format!("[{host}]:{port}")
     } else {
@@ -94,7 +94,7 @@ fn bind_tcp(host: &str, port: u16) -> io::Result<Bound> {
         _ => explain(&error, &what, fix),
     })?;
     let local = socket.local_addr()?.as_socket().unwrap_or(address);
-    Ok(Bound::new(socket, format!("http://{local}"), None, fix))
+    Ok(BoundSocket::new(socket, format!("http://{local}"), None, fix))
 }
 
 fn tcp_socket(address: SocketAddr) -> io::Result<Socket> {
@@ -108,7 +108,7 @@ fn tcp_socket(address: SocketAddr) -> io::Result<Socket> {
     Ok(socket)
 }
 
-fn bind_unix(path: &str) -> io::Result<Bound> {
+fn bind_unix(path: &str) -> io::Result<BoundSocket> {
     let fix = "remove it, or choose another with --uds";
     let what = format!("the UNIX socket {path}");
     let address = SockAddr::unix(path).map_err(|error| explain(&error, &what, "choose a shorter path"))?;
@@ -130,10 +130,15 @@ fn bind_unix(path: &str) -> io::Result<Bound> {
     // Any local user may connect, as with a TCP port; the folder's permissions are the place to restrict it.
     let mode = std::os::unix::fs::PermissionsExt::from_mode(0o666);
     std::fs::set_permissions(path, mode)?;
-    Ok(Bound::new(socket, format!("unix:{path}"), Some(path.to_owned()), fix))
+    Ok(BoundSocket::new(
+        socket,
+        format!("unix:{path}"),
+        Some(path.to_owned()),
+        fix,
+    ))
 }
 
-fn inherit(fd: i32) -> io::Result<Bound> {
+fn inherit(fd: i32) -> io::Result<BoundSocket> {
     let what = format!("the inherited descriptor {fd}");
     let fix = "pass the number of a bound stream socket with --fd";
     // SAFETY: fcntl with F_DUPFD_CLOEXEC only makes a new descriptor; on a number that is not open it gives EBADF.
@@ -149,11 +154,11 @@ fn inherit(fd: i32) -> io::Result<Bound> {
         (None, Some(path)) => format!("unix:{}", path.display()),
         (None, None) => format!("fd:{fd}"),
     };
-    Ok(Bound::new(socket, address, None, fix))
+    Ok(BoundSocket::new(socket, address, None, fix))
 }
 
 /// Removes the file of a UNIX socket that we made.
-pub fn clean_up(bound: &Bound) {
+pub fn clean_up(bound: &BoundSocket) {
     if let Some(path) = &bound.path
         && Path::new(path).exists()
     {

@@ -10,7 +10,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 
 use super::driver::Driver;
-use super::listen::{self, Bound};
+use super::listen::{self, BoundSocket};
 use crate::config::{Config, Exit, Interface, LoopChoice, Model};
 use crate::doctor::interface_name;
 use crate::engine::{Engine, Mounts, Settings, SharedStats, Stats};
@@ -50,7 +50,7 @@ pub struct Service {
     pub(super) interfaces: OnceLock<Vec<String>>,
     pub(super) host: Py<Host>,
     driver: Py<Driver>,
-    bound: OnceLock<Bound>,
+    bound: OnceLock<BoundSocket>,
     pub(super) thread: Mutex<Thread>,
     pub(super) stats: Arc<SharedStats>,
     pub(super) log: Logger,
@@ -63,7 +63,7 @@ pub struct Service {
 #[pymethods]
 impl Service {
     #[new]
-    fn new(py: Python<'_>, config: &Bound2<'_, PyConfig>) -> PyResult<Self> {
+    fn new(py: Python<'_>, config: &Bound<'_, PyConfig>) -> PyResult<Self> {
         let config = config.get().get().clone();
         let log = Logger::new(config.log_level, config.access_log, Clock::new());
         if let Err(error) = m0_platform::thread::raise_open_files() {
@@ -127,7 +127,7 @@ impl Service {
     }
 
     /// What `auto` became.
-    fn resolved<'py>(&self, py: Python<'py>) -> PyResult<Bound2<'py, PyDict>> {
+    fn resolved<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let dict = PyDict::new(py);
         dict.set_item("backend", self.backend().kind.name())?;
         dict.set_item("model", Config::name_of(self.model()))?;
@@ -138,14 +138,14 @@ impl Service {
     }
 
     /// The selector that asyncio's own loop waits on.
-    fn selector<'py>(&self, py: Python<'py>) -> PyResult<Bound2<'py, PyAny>> {
+    fn selector<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         py.import("m0serve._selector")?
             .getattr("Selector")?
             .call1((self.driver.clone_ref(py),))
     }
 
     /// Listens; returns the ready line. `apps` are in the order of the configuration's mounts.
-    fn start(&self, py: Python<'_>, event_loop: &Bound2<'_, PyAny>, apps: Vec<Found>) -> PyResult<String> {
+    fn start(&self, py: Python<'_>, event_loop: &Bound<'_, PyAny>, apps: Vec<Found>) -> PyResult<String> {
         let bound = self
             .bound
             .get()
@@ -179,7 +179,7 @@ impl Service {
     }
 
     /// Accepts no more; the future is done when nothing is in flight.
-    fn drain<'py>(&self, py: Python<'py>) -> PyResult<Bound2<'py, PyAny>> {
+    fn drain<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let host = self.host.get();
         let future = host.runtime().event_loop.bind(py).call_method0("create_future")?;
         let mut shared = host.shared.get()?;
@@ -240,13 +240,13 @@ impl Service {
     }
 
     /// Tasks of requests that still run.
-    fn tasks<'py>(&self, py: Python<'py>) -> PyResult<Bound2<'py, PyList>> {
+    fn tasks<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         let tasks = self.host.get().in_flight(py)?.into_iter().filter_map(|(_, task)| task);
         PyList::new(py, tasks.collect::<Vec<_>>())
     }
 
     /// Counters.
-    fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound2<'py, PyDict>> {
+    fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         stats_dict(py, &self.stats.load())
     }
 
@@ -313,9 +313,6 @@ impl Service {
     }
 }
 
-/// `Bound` of PyO3, beside the bound socket of this module.
-type Bound2<'py, T> = pyo3::Bound<'py, T>;
-
 impl Service {
     fn is_own_loop(&self) -> bool {
         matches!(self.config.event_loop, LoopChoice::Auto | LoopChoice::Asyncio)
@@ -379,7 +376,7 @@ impl Service {
         }
     }
 
-    fn ready_line(&self, bound: &Bound) -> String {
+    fn ready_line(&self, bound: &BoundSocket) -> String {
         let reason = match &self.backend().reason {
             Some(reason) => format!("; not io_uring: {reason}"),
             None => String::new(),
@@ -402,11 +399,7 @@ impl Service {
 
 /// What to end with where the platform refuses.
 pub(super) fn refused(refused: m0_platform::Refused) -> PyErr {
-    PyErr::from(if refused.unsupported {
-        Exit::config(refused.sentence)
-    } else {
-        Exit::failure(refused.sentence)
-    })
+    Exit::from(refused).into()
 }
 
 /// The main function of a thread that runs the loop. A failure of the loop ends the process, and so does a failed assertion.
@@ -449,7 +442,7 @@ pub(super) fn settings(config: &Config) -> Settings {
     }
 }
 
-fn stats_dict<'py>(py: Python<'py>, stats: &Stats) -> PyResult<Bound2<'py, PyDict>> {
+fn stats_dict<'py>(py: Python<'py>, stats: &Stats) -> PyResult<Bound<'py, PyDict>> {
     let dict = PyDict::new(py);
     for (name, value) in [
         ("accepted", stats.accepted),

@@ -75,7 +75,7 @@ impl Service {
         &self,
         py: Python<'_>,
         apps: Vec<Found>,
-        bound: &listen::Bound,
+        bound: &listen::BoundSocket,
         crew: Option<&Crew>,
     ) -> PyResult<Sorted> {
         let root_path = &self.config.root_path;
