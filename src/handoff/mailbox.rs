@@ -87,7 +87,7 @@ mod tests {
         })
     }
 
-    fn waiters(mailbox: &Arc<Mailbox>, known: u64) -> Vec<std::thread::JoinHandle<()>> {
+    fn waiters(mailbox: &Arc<Mailbox>, known: u64) -> Vec<m0_platform::thread::JoinHandle<()>> {
         let waiters = (0..3).map(|_| {
             let mailbox = mailbox.clone();
             m0_platform::thread::spawn("waiter", move || mailbox.wait(known)).unwrap()
