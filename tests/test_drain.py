@@ -274,7 +274,11 @@ CROWD = {
 }
 
 
-def in_the_backlog(run: Run, count: int) -> list[tuple[Client, str]]:
+#: New connections at the signal: more than a server accepts in the few turns until its drain begins (64 in each).
+BACKLOG = 300
+
+
+def in_the_backlog(run: Run, count: int, new: int) -> list[tuple[Client, str]]:
     """New connections with a request, while nobody accepts them; and requests on idle ones, while nobody reads them."""
     idle = [run.server.connect() for _ in range(count)]
     for number, client in enumerate(idle):
@@ -288,7 +292,7 @@ def in_the_backlog(run: Run, count: int) -> list[tuple[Client, str]]:
         client.send(request(f"/quick?idle-{number}"))
         run.sent.append(f"idle-{number}")
         late.append((client, f"idle-{number}"))
-        name = f"late-{number}"
+    for name in (f"late-{number}" for number in range(new)):
         late.append((run.open(name, request(f"/quick?{name}")), name))
     return late
 
@@ -329,7 +333,7 @@ def test_a_crowd_of_every_kind_is_answered_or_closed(
     yet = crowd[half_a_head] + crowd[half_a_head_behind_a_promise] + crowd[pipelined_behind_a_promise]
     with server.connect() as asking:
         until(lambda: int(asking.get("/entered").body) == len(run.sent) - yet, "everything is in hand")
-    late = in_the_backlog(run, -(-20 // share))
+    late = in_the_backlog(run, -(-20 // share), -(-BACKLOG // share))
 
     began = time.monotonic()
     server.signal(number)
