@@ -18,8 +18,7 @@ async def reply(send: Any, body: bytes) -> None:
 
 
 async def upload(query: dict[str, str], receive: Any, send: Any) -> None:
-    """Waits first, then reads; answers with the bytes and the messages that it took."""
-    await asyncio.sleep(float(query.get("wait", "0")))
+    """Answers with the bytes and the messages that it took."""
     size = count = 0
     more = True
     while more:

@@ -182,6 +182,7 @@ async def read_slowly(scope: Scope, receive: Receive, send: Send) -> None:
             note(scope, "disconnected", time.monotonic())
             return
         bump(scope, "bytes", len(message["body"]))
+        bump(scope, "messages")
         if not message["more_body"]:
             note(scope, "complete")
             break
