@@ -305,6 +305,7 @@ class TestTimeouts:
             while not client.waiting() and time.monotonic() - began < 4:
                 client.send(b"X")
                 time.sleep(0.05)
+            assert time.monotonic() - began < 3, "each byte gives it its time anew"
             assert client.response().status == 408
 
     def test_a_slow_second_head_is_408(self, hasty: Server) -> None:
@@ -345,14 +346,20 @@ class TestTimeouts:
             assert client.response().body == b"slowbody"
 
     def test_the_body_clock_stands_still_while_we_do_not_read(self, hasty: Server, key: str) -> None:
-        with hasty.connect(timeout=8) as client:
+        """Also for a client that waits to be asked for its body."""
+        with hasty.connect(timeout=8) as client, hasty.connect() as polite:
             total = 8 * MIB
             client.send(request(f"/read-slowly?key={key}", f"Content-Length: {total}", method="POST"))
+            polite.send(request(f"/read-slowly?key={key}-2", EXPECT, "Content-Length: 4", method="POST"))
             hasty.note(key, "started")
             sender = threading.Thread(target=lambda: client.sock.sendall(b"x" * total))
             sender.start()
             time.sleep(1.0)  # longer than the time-out: the application is late, not the client
             hasty.open_gate(key)
+            hasty.open_gate(f"{key}-2")
+            assert polite.head().status == 100
+            polite.send(b"body")
+            assert polite.response().body == b"read"
             sender.join(8)
             assert client.response().body == b"read"
 

@@ -327,7 +327,7 @@ def test_ipv6() -> None:
     assert server.stop() == 0
 
 
-@pytest.mark.behaviour(34)
+@pytest.mark.behaviour(33, 34)
 def test_all_addresses() -> None:
     server = serve("probe:app", "--host", "::")
     assert isinstance(server.address, tuple)
@@ -335,6 +335,9 @@ def test_all_addresses() -> None:
         with Client((host, server.address[1])) as client:
             scope = client.get("/scope").json()["scope"]
             assert scope["client"]["tuple"][0] == host
+            # A proxy here is believed by either of its addresses.
+            scope = client.get("/scope", "X-Forwarded-For: 192.0.2.7").json()["scope"]
+            assert scope["client"]["tuple"] == ["192.0.2.7", 0]
     assert server.stop() == 0
 
 
