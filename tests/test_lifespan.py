@@ -99,6 +99,15 @@ def test_a_shutdown_that_fails_is_said(start: Start) -> None:
     assert "the farewell failed" in server.stderr
 
 
+@pytest.mark.behaviour(23)
+def test_who_listens_on_after_the_shutdown_hears_it_once(start: Start) -> None:
+    server = start("lifespans:listens")
+    assert server.get("/").body == b"served"
+    assert server.stop() in (0, -15)
+    assert server.stderr.count("heard lifespan.startup") == 1
+    assert server.stderr.count("heard lifespan.shutdown") == 1
+
+
 @pytest.mark.uvloop
 @pytest.mark.behaviour(30)
 def test_what_requests_leave_behind_is_ended_with_the_server(start: Start) -> None:

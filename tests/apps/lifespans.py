@@ -89,6 +89,16 @@ async def leaves(scope: Any, receive: Any, send: Any) -> None:
     await serve(send)
 
 
+async def listens(scope: Any, receive: Any, send: Any) -> None:
+    """Answers every message of its lifespan, and goes on listening after the shutdown."""
+    if scope["type"] == "lifespan":
+        while True:
+            kind = (await receive())["type"]
+            print(f"heard {kind}", file=sys.stderr, flush=True)
+            await send({"type": f"{kind}.complete"})
+    await serve(send)
+
+
 _VARIABLE: contextvars.ContextVar[str] = contextvars.ContextVar("_VARIABLE", default="unset")
 
 
