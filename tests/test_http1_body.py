@@ -164,7 +164,7 @@ def assert_refused(server: Server, status: int, *pieces: bytes) -> None:
         response = client.response()
         assert response.status == status, response
         assert response.one("connection").lower() == b"close"
-        client.expect_end()
+        client.expect_fin()
     assert server.get("/hello").status == 200
 
 

@@ -126,7 +126,7 @@ def test_close_asked_by_the_client(probe: Server, body: bytes | None, after: byt
         response = client.response()
         assert (response.status, response.body) == (200, body or b"")
         assert response.one("connection").lower() == b"close"
-        client.expect_end()
+        client.expect_fin()
 
 
 @pytest.mark.parametrize("after", [b"", b"GET /hello HTTP/1.1\r\nHost: a\r\n\r\n", b"\0garbage\r\n\r\n"])
@@ -139,7 +139,7 @@ def test_close_asked_by_the_application(probe: Server, after: bytes) -> None:
         response = client.response()
         assert response.body == b"ok"
         assert response.one("connection") == b"close"
-        client.expect_end()
+        client.expect_fin()
 
 
 @pytest.mark.parametrize("path", ["/hello", "/stream?count=2&size=5"])
@@ -152,7 +152,7 @@ def test_http_1_0_closes_and_is_not_chunked(probe: Server, path: str) -> None:
         response = client.response()
         assert not response.all("transfer-encoding")
         assert response.body in (b"Hello, World!", b"x" * 10)
-        client.expect_end()
+        client.expect_fin()
 
 
 @pytest.mark.beyond_uvicorn("says nothing about keeping an HTTP/1.0 connection")
@@ -177,7 +177,7 @@ def test_a_connection_closes_after_its_number_of_requests(servers: Servers) -> N
     with servers.get("probe:app", "--max-keepalive-requests", "3").connect() as client:
         client.send(request("/hello") * 5)
         assert [client.response().all("connection") for _ in range(3)] == [[], [], [b"close"]]
-        client.expect_end()
+        client.expect_fin()
 
 
 # --- 4: chunked responses --------------------------------------------------------------------------------------

@@ -254,6 +254,13 @@ class Client:
         rest = self.to_end()
         assert rest == b"", f"bytes after the response: {rest[:500]!r}"
 
+    def expect_fin(self) -> None:
+        """The same in good order: a reset, which may destroy what came before it, is no such end."""
+        deadline = time.monotonic() + self.timeout
+        while self._fill(deadline):
+            pass
+        assert not self.buffer, f"bytes after the response: {bytes(self.buffer[:500])!r}"
+
     def waiting(self) -> bytes:
         """What has come and was not read, without waiting."""
         while not self.eof and self._readable():
