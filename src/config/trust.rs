@@ -4,6 +4,8 @@ use std::net::IpAddr;
 
 use serde::{Serialize, Serializer};
 
+use super::values::unsigned;
+
 /// A parsed list of addresses and networks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trusted {
@@ -74,7 +76,10 @@ fn network(item: &str) -> Result<(IpAddr, u8), String> {
     let widest = if address.is_ipv4() { 32 } else { 128 };
     let bits = match bits {
         None => widest,
-        Some(bits) => bits.parse::<u8>().ok().filter(|bits| *bits <= widest).ok_or_else(how)?,
+        Some(bits) => unsigned(bits)
+            .and_then(|bits| u8::try_from(bits).ok())
+            .filter(|bits| *bits <= widest)
+            .ok_or_else(how)?,
     };
     // A dual-stack socket shows IPv4 peers as ::ffff:a.b.c.d: they are compared as what they are. A network of mapped
     // addresses narrower than all of IPv4 becomes the IPv4 network that it means.
@@ -132,7 +137,14 @@ mod tests {
 
     #[test]
     fn nonsense_is_named() {
-        for bad in ["localhost", "10.0.0.0/33", "10.0.0.0/-1", "::1/129", "1.2.3"] {
+        for bad in [
+            "localhost",
+            "10.0.0.0/33",
+            "10.0.0.0/-1",
+            "10.0.0.0/+8",
+            "::1/129",
+            "1.2.3",
+        ] {
             assert!(Trusted::parse(bad).unwrap_err().contains(bad), "{bad}");
         }
     }

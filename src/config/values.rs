@@ -233,7 +233,7 @@ pub(super) fn boolean(text: &str) -> Result<bool, String> {
 }
 
 /// Decimal digits and nothing else (`str::parse` would take a sign).
-fn unsigned(text: &str) -> Option<u64> {
+pub(super) fn unsigned(text: &str) -> Option<u64> {
     if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_digit()) {
         return None;
     }
