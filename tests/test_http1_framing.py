@@ -24,7 +24,13 @@ def still_works(client: Client) -> None:
 
 @pytest.mark.parametrize(
     ("path", "length"),
-    [("/hello", [b"13"]), ("/bare?text=some", None), ("/stream", None), ("/status?code=200&length=1", [b"4"])],
+    [
+        ("/hello", [b"13"]),
+        ("/bare?text=some", None),
+        ("/stream", None),
+        ("/stream?count=9&size=65536", None),  # more than a window: what is not sent must not be waited for
+        ("/status?code=200&length=1", [b"4"]),
+    ],
 )
 @pytest.mark.behaviour(1)
 def test_head_sends_no_body_and_keeps_the_connection(probe: Server, path: str, length: list[bytes] | None) -> None:
