@@ -172,8 +172,9 @@ def key() -> str:
     return uuid.uuid4().hex
 
 
+@pytest.hookimpl(trylast=True)
 def pytest_sessionfinish() -> None:
-    """What servers were forked from ends with the tests."""
+    """What servers were forked from ends with the tests, and after what they shared, which -x tears down late."""
     close_fork_servers()
 
 
