@@ -115,8 +115,7 @@ async def fork(query: dict[str, str], receive: Any, send: Any) -> None:
 
 
 async def leave_a_child(query: dict[str, str], receive: Any, send: Any) -> None:
-    """Forks a child that lives until it is killed, and has every descriptor but what its readers wait for the end of. Its
-    number is the answer."""
+    """Forks a child that lives until it is killed, with all descriptors but those whose end is waited for."""
     child = os.fork()
     if child == 0:
         os.closerange(0, 3)

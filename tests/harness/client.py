@@ -75,6 +75,8 @@ class Client:
         self.sock.connect(address)
         self.buffer = bytearray()
         self.eof = False
+        #: Bytes that have come, ever.
+        self.came = 0
 
     def __enter__(self) -> Self:
         return self
@@ -137,6 +139,7 @@ class Client:
         if not data:
             self.eof = True
             return False
+        self.came += len(data)
         self.buffer += data
         return True
 
