@@ -11,10 +11,19 @@ exec 9>"$build/serve.lock"
 if command -v flock >/dev/null 2>&1; then flock 9; fi
 venv .venv python3
 install .venv ci/requirements-build.txt
-[ -e target/release/libm0serve.so ] || echo "building m0serve, which takes about a minute the first time"
+# Only cargo knows whether there is something to build, as after an update: that it takes so long is what shows. The sleep
+# has no part in the lock and holds no pipe open.
+{
+    sleep 5 >/dev/null 2>&1
+    echo "building m0serve, which takes a minute or two"
+} 9>&- &
+notice=$!
+trap 'kill "$notice" 2>/dev/null || true' EXIT
 # What a build says is noise to someone who wants to see a page, unless it fails.
 VIRTUAL_ENV=$root/.venv .venv/bin/maturin develop --release >"$build/logs/serve.log" 2>&1 ||
     { cat "$build/logs/serve.log" >&2; exit 1; }
+kill "$notice" 2>/dev/null || true
+wait "$notice" 2>/dev/null || true  # or the server would have a child that it knows nothing of
 exec 9>&-
 
 cd "${M0_CALLER_DIR:-$root}"
