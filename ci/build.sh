@@ -6,5 +6,7 @@ set -euo pipefail
 need_to_build
 venv .venv python3
 install .venv ci/requirements-build.txt
-.venv/bin/maturin build --release --interpreter .venv/bin/python --out "$build/dist"
+# Not the interpreter of .venv, which may have been made when another was python3.
+python=$(python3 -c 'import sys; print(sys.executable)')
+.venv/bin/maturin build --release --interpreter "$python" --out "$build/dist"
 ls -l "$build"/dist/*.whl
