@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import sys
@@ -13,6 +14,8 @@ import pytest
 
 from harness.client import request
 from harness.server import Server, Servers
+from m0serve import Server as Embedded
+from m0serve import run
 
 MIB = 1024 * 1024
 
@@ -186,3 +189,16 @@ def test_each_of_many_sends_at_once_was_woken_for_all_the_others(server: Server)
     assert [number for number, turn in order if turn == 0] == list(range(500)), "in the order of the calls"
     if server.target.server == "m0serve":
         assert int(lines[-1]) == 1
+
+
+def test_run_inside_a_running_loop_wrote_the_same_line_for_ever() -> None:
+    """The loop that could not run was taken for one that the application had stopped, again and again."""
+
+    async def main() -> None:
+        server = Embedded("probe:app", port=0)
+        for serve in (server.run, lambda: run("probe:app", port=0)):
+            with pytest.raises(RuntimeError, match="run a Server in a thread of its own"):
+                serve()
+        assert server.address == ""
+
+    asyncio.run(main())

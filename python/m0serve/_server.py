@@ -95,6 +95,8 @@ class Server:
 
     def run(self) -> int:
         """Serves until it is stopped, and returns the exit code: 0, 1, 2 or 78, or what the application asked for."""
+        if asyncio._get_running_loop() is not None:  # ours could not run inside it
+            raise RuntimeError("an event loop runs in this thread; run a Server in a thread of its own")
         with self._lock:
             if self._ran:
                 raise RuntimeError("a Server runs once; make another one")
