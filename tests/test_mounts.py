@@ -11,12 +11,15 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from harness.client import Client, request
 from harness.server import APPS, Process, Server, Servers, environment
 from harness.waiting import settled, until
+from m0serve import Exit
+from m0serve import Server as Embedded
 
 Start = Callable[..., Server]
 
@@ -397,3 +400,9 @@ def test_mounts_of_run_that_do_not_fit() -> None:
     )
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
     assert "mounts: 'api' does not fit; start the prefix with a slash" in done.stderr
+
+
+@pytest.mark.parametrize("options", [{"mount": "/api=probe:app"}, {"mounts": ["/api=probe:app"]}])
+def test_a_mount_that_was_written_as_on_the_command_line_was_not_served(options: dict[str, Any]) -> None:
+    with pytest.raises(Exit, match="mounts takes a dict"):
+        Embedded("probe:app", **options)

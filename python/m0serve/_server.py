@@ -8,7 +8,7 @@ import os
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from functools import partial
 from typing import Any, Unpack
@@ -38,7 +38,10 @@ class Server:
     def __init__(self, app: str | Application | None = None, **options: Unpack[Options]) -> None:
         """Checks the options; raises :class:`Exit` (2) for one that does not fit."""
         given: dict[str, Any] = dict(options)
-        mounts: list[tuple[str, Any]] = list((given.pop("mounts", None) or {}).items())
+        more = given.pop("mounts", None)
+        if given.get("mount") is not None or not isinstance(more, Mapping | None):
+            raise Exit(2, "mounts takes a dict: give mounts={PREFIX: APP}, such as mounts={'/api': 'api.main:app'}")
+        mounts: list[tuple[str, Any]] = list((more or {}).items())
         if isinstance(app, str):
             given["app"] = app
         elif app is not None:
