@@ -64,7 +64,7 @@ python_tests() {
     local dir=$1 python=$2
     environment "$dir" "$python" || return 1
     # shellcheck disable=SC2086  # PYTEST_ARGS is a list of flags
-    timeout 1500 "$dir/bin/python" ci/pytests.py "$build/pytest-$(basename "$dir")" tests -n "${PYTEST_WORKERS:-4}" ${PYTEST_ARGS:-}
+    timeout 1500 "$dir/bin/python" ci/pytests.py "$build/pytest-$(basename "$dir")" tests -n "${PYTEST_WORKERS:-6}" ${PYTEST_ARGS:-}
 }
 
 with_python() {
