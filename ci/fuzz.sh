@@ -99,7 +99,7 @@ fuzz() {
 short() {
     local target status=0 jobs=()
     for target in "${targets[@]}"; do
-        fuzz "$target" "${FUZZ_SECONDS:-5}" &
+        fuzz "$target" "${FUZZ_SECONDS:-8}" &
         jobs+=($!)
     done
     for job in "${jobs[@]}"; do wait "$job" || status=1; done

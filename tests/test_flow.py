@@ -1,8 +1,8 @@
 """Bodies of a gibibyte through a server with flat memory, and streams whose client vanishes (promises 9, 13, 24).
 
 Who reads is slow at first, until what is under way fills every window and buffer and the other side has stopped; then
-it reads on as fast as it can. Resident memory is sampled all the while. One body each way is a full gibibyte, the
-others, and files, are a sixteenth of it: what would grow shows in either.
+it reads on as fast as it can. Resident memory is sampled all the while. One transfer each way is a full gibibyte, the
+others are a sixteenth of it: what would grow shows in either.
 """
 
 from __future__ import annotations
@@ -47,11 +47,13 @@ def server(servers: Servers) -> Server:
 
 
 @pytest.fixture(scope="session")
-def hole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A file that is nothing but a hole."""
-    made = tmp_path_factory.mktemp("holes") / "hole"
-    made.touch()
-    os.truncate(made, PART)
+def holes(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
+    """Files that are nothing but a hole, by their size."""
+    made = {}
+    for total in (PART, GIB):
+        made[total] = tmp_path_factory.mktemp("holes") / str(total)
+        with made[total].open("wb") as hole:
+            os.truncate(hole.fileno(), total)
     return made
 
 
@@ -193,14 +195,15 @@ def test_a_download_by_a_client_that_reads_slowly(
 @pytest.mark.beyond_uvicorn("does not know pathsend")
 @pytest.mark.parametrize("declared", [True, False])
 @pytest.mark.behaviour(9, 21)
-def test_a_file_to_a_client_that_reads_slowly(server: Server, key: str, hole: Path, declared: bool) -> None:
+def test_a_file_to_a_client_that_reads_slowly(server: Server, key: str, holes: dict[int, Path], declared: bool) -> None:
+    total = GIB if declared else PART
     with flat(server), server.connect(timeout=30) as client:
-        client.send(request(f"/path-send?key={key}&path={hole}" + f"&size={PART}" * declared))
+        client.send(request(f"/path-send?key={key}&path={holes[total]}" + f"&size={total}" * declared))
         server.note(key, "sent")
         assert server.get("/hello").status == 200
         reader = Reader(client)
         reader.head()
-        assert reader.read(numbered=False) == PART
+        assert reader.read(numbered=False) == total
         assert client.get("/hello").status == 200
 
 
