@@ -117,6 +117,8 @@ async def on_signal(query: dict[str, str]) -> Any:
         done = asyncio.Event()
 
         def tick(*_: object) -> None:
+            if len(ticks) == 100:
+                return  # it was on its way when the timer was stopped
             ticks.append(1)
             if len(ticks) == 100:
                 signal.setitimer(signal.ITIMER_REAL, 0)
