@@ -13,6 +13,7 @@
 //! | TAKEN(h, n)| the sentinel           | h is back → BACK(h); h waits, or computes for long → LOOSE                    |
 //! | BACK(h)    | the sentinel           | the sentinel gives it back → OWNED(h, 0)                                      |
 //! | LOOSE      | the sentinel           | the sentinel gives it to an idle u that is ready → OWNED(u, 0)                |
+//! | ENDED      | nobody                 | never: a turn has said that the loop is over, and who ran it has closed it    |
 //!
 //! `n` counts views, so that the sentinel, which looks once a [`TICK`], and for a while after a view that waited once a
 //! [`QUICK_TICK`], knows a view that it has seen before from the next one of the same thread: no clock is read for a view.
@@ -53,6 +54,7 @@ enum State {
     Taken(u8, u64),
     Back(u8),
     Loose,
+    Ended,
 }
 
 impl State {
@@ -65,6 +67,7 @@ impl State {
             State::Taken(thread, views) => (3, thread, views),
             State::Back(thread) => (4, thread, 0),
             State::Loose => (5, 0, 0),
+            State::Ended => (6, 0, 0),
         };
         views << 16 | u64::from(thread) << 8 | kind
     }
@@ -78,6 +81,7 @@ impl State {
             3 => State::Taken(thread, word >> 16),
             4 => State::Back(thread),
             5 => State::Loose,
+            6 => State::Ended,
             kind => unreachable!("no state is written as {kind}"),
         }
     }
@@ -129,8 +133,8 @@ impl Idle {
 // SAFETY: `turn` is touched by one thread at a time, as the table at the head says, and moves between threads with
 // release and acquire of the word.
 unsafe impl<T: Send> Send for Baton<T> {}
-// SAFETY: as above: a shared reference reaches `turn` only through `with`, which checks the word, and in `watch` and
-// `hold`, which the sentinel alone runs and which have checked it.
+// SAFETY: as above: a shared reference reaches `turn` only through `with`, which checks the word, and in `hold` and
+// `hold_or_end`, which the sentinel alone runs and which have checked it.
 unsafe impl<T: Send> Sync for Baton<T> {}
 
 impl<T> Baton<T> {
@@ -198,7 +202,8 @@ impl<T> Baton<T> {
     /// When `thread` does not hold it.
     pub fn with<R>(&self, thread: u8, f: impl FnOnce(&mut T) -> R) -> R {
         assert!(self.is_owner(thread), "only its holder touches the loop");
-        // SAFETY: OWNED of this thread is left by this thread alone, which is in here.
+        // SAFETY: OWNED of this thread is left by this thread alone, which is in here, and does not come here again from
+        // `f`: a loop knows no baton, and what a turn is given to ask (`stay`) looks at the word and at the lists only.
         self.turn.with_mut(|turn| f(unsafe { &mut *turn }))
     }
 
@@ -229,10 +234,15 @@ impl<T> Baton<T> {
         After::Lost
     }
 
-    /// Sleeps until the sentinel has given the loop back, which it does as soon as it is woken (by the loop's waker).
-    pub fn wait_for_return(&self, thread: u8) {
-        while !self.is_owner(thread) {
-            Sleeper::sleep();
+    /// Sleeps until the sentinel has given the loop back, which it does as soon as it is woken (by the loop's waker). Whether
+    /// it has: a loop that is over is given to nobody.
+    pub fn wait_for_return(&self, thread: u8) -> bool {
+        loop {
+            match self.state() {
+                State::Owned(owner, _) if owner == thread => return true,
+                State::Ended => return false,
+                _ => Sleeper::sleep(),
+            }
         }
     }
 
@@ -273,7 +283,7 @@ impl<T> Baton<T> {
     }
 
     /// The thread that was called can take the loop: waits until it has it, which is as soon as the sentinel hears of it
-    /// (by `ring`). Whether it has: another may have claimed it.
+    /// (by `ring`). Whether it has: another may have claimed it, or it may be over.
     pub fn accept(&self, thread: u8, ring: impl FnOnce()) -> bool {
         {
             let mut idle = self.idle();
@@ -287,8 +297,7 @@ impl<T> Baton<T> {
             }
         }
         ring();
-        self.wait_for_return(thread);
-        true
+        self.wait_for_return(thread)
     }
 
     /// The thread has lost the loop within its view and is back: it takes it again if no handler thread has it. As above.
@@ -300,8 +309,7 @@ impl<T> Baton<T> {
             }
         }
         ring();
-        self.wait_for_return(thread);
-        true
+        self.wait_for_return(thread)
     }
 
     /// Makes the thread the next to have the loop, unless another is or has it. LOOSE ends under the lock that is held.
@@ -321,6 +329,19 @@ impl<T> Baton<T> {
             idle.threads.iter().map(|(_, sleeper)| sleeper.clone()).collect()
         };
         woken.iter().for_each(Sleeper::wake);
+        self.wake_sentinel();
+    }
+
+    /// The loop is over, and closed: whoever waits for it, or watches it, is told. Nobody becomes ready for it after that,
+    /// since the list is locked; and who comes back to it finds that it is lost.
+    fn over(&self) {
+        let all = {
+            let idle = self.idle();
+            // A swap comes after a BACK that it may meet in every order of the word's values, and the thread of that sees it.
+            self.word.swap(State::Ended.word(), Ordering::AcqRel);
+            idle.all.clone()
+        };
+        all.iter().flatten().for_each(Sleeper::wake);
         self.wake_sentinel();
     }
 
@@ -349,6 +370,12 @@ pub trait Loop {
 }
 
 impl<T: Loop> Baton<T> {
+    /// A turn of its holder has said that the loop is over: closes it, and nobody has it from here on.
+    pub fn end(&self, thread: u8) {
+        self.with(thread, Loop::end);
+        self.over();
+    }
+
     /// The sentinel's life, until the loop has ended.
     ///
     /// # Errors
@@ -363,14 +390,12 @@ impl<T: Loop> Baton<T> {
             let taken = match State::of(word) {
                 State::Offered => self.change(State::Offered, State::Loose),
                 State::Lent(thread, n) if word == last => self.change(State::Lent(thread, n), State::Taken(thread, n)),
+                State::Ended => return Ok(()),
                 _ => false,
             };
             if taken {
-                let held = self.hold(&mut quick);
-                if !matches!(held, Ok(true)) {
-                    // SAFETY: `hold` leaves the loop to a handler thread only when it returns true.
-                    self.turn.with_mut(|turn| unsafe { (*turn).end() });
-                    return held.map(drop);
+                if !self.hold_or_end(&mut quick)? {
+                    return Ok(());
                 }
                 last = 0;
             } else if word == last && matches!(State::of(word), State::Owned(..)) {
@@ -409,6 +434,17 @@ impl<T: Loop> Baton<T> {
             sleeper.wake();
         }
         None
+    }
+
+    /// As [`Baton::hold`], and closes a loop that has ended.
+    fn hold_or_end(&self, quick: &mut u32) -> std::io::Result<bool> {
+        let held = self.hold(quick);
+        if !matches!(held, Ok(true)) {
+            // SAFETY: `hold` leaves the loop to a handler thread only when it returns true.
+            self.turn.with_mut(|turn| unsafe { (*turn).end() });
+            self.over();
+        }
+        held
     }
 
     /// Runs the loop until a handler thread can. Returns false when the loop has ended. Says in `quick` that a view was found

@@ -253,7 +253,7 @@ impl Sentinel {
         let done = over.clone();
         let thread = loom::thread::spawn(move || {
             let has_it = take.is_none_or(|(from, to)| baton.change(from, to));
-            let goes_on = !has_it || baton.hold(&mut 0).expect("a parking loop does not fail");
+            let goes_on = !has_it || baton.hold_or_end(&mut 0).expect("a parking loop does not fail");
             done.store(true, Ordering::Release);
             goes_on
         });
@@ -311,6 +311,69 @@ fn loom_loop_given_up_goes_to_an_idle_thread() {
         baton.with(1, |turn| turn.turns += 1);
         assert!(sentinel.has_let_go());
         view.join().unwrap();
+    });
+}
+
+/// The loop is over while a view runs whose thread comes back to it at any moment: that was told of nobody who would give
+/// the loop back, and waited for it for ever, with the interpreter in its hands.
+#[test]
+fn loom_loop_that_ends_while_a_view_runs_is_waited_for_by_nobody() {
+    loom::model(|| {
+        let (baton, waker, ended) = parking(State::Owned(0, 0), true);
+        baton.join(0);
+        let sentinel = Sentinel::start(&baton, Some((State::Lent(0, 1), State::Taken(0, 1))));
+        baton.lend(0, 1);
+        ended.store(true, Ordering::Relaxed);
+        waker.wake();
+        let has = match baton.reclaim(0, 1) {
+            After::Kept => true,
+            After::Returning => {
+                waker.wake();
+                baton.wait_for_return(0)
+            }
+            After::Lost => baton.claim(0, || {
+                waker.wake();
+            }),
+        };
+        if has {
+            baton.end(0);
+        }
+        assert_eq!(sentinel.has_let_go(), has, "one of them has seen its end");
+        assert_eq!(baton.state(), State::Ended);
+        assert!(!baton.claim(0, || {}));
+    });
+}
+
+/// Whoever wants a loop that has been lost to the sentinel, as it is over.
+#[test]
+fn loom_loop_that_ends_is_claimed_by_nobody() {
+    loom::model(|| {
+        let (baton, waker, ended) = parking(State::Loose, true);
+        baton.join(0);
+        let sentinel = Sentinel::start(&baton, None);
+        ended.store(true, Ordering::Relaxed);
+        let has = baton.claim(0, || {
+            waker.wake();
+        });
+        waker.wake();
+        if has {
+            baton.end(0);
+        }
+        assert_eq!(sentinel.has_let_go(), has);
+        assert_eq!(baton.state(), State::Ended);
+    });
+}
+
+/// A handler thread finds that the loop is over while the sentinel watches, or sleeps.
+#[test]
+fn loom_loop_that_its_holder_ends_is_watched_no_longer() {
+    loom::model(|| {
+        let baton = baton(true);
+        baton.join(0);
+        let sentinel = baton.clone();
+        let watching = loom::thread::spawn(move || sentinel.watch());
+        baton.end(0);
+        watching.join().unwrap().expect("a counted loop does not fail");
     });
 }
 

@@ -48,7 +48,10 @@ pub fn serve(crew: &Crew, baton: &Arc<Baton<LoopThread>>, mut seat: Seat, thread
                 return Ok(());
             }
             let Some(work) = crew.lane.pop() else {
-                turn(crew, baton, me, thread)?;
+                if !turn(crew, baton, me, thread)? {
+                    baton.end(me);
+                    break;
+                }
                 thread.left();
                 continue;
             };
@@ -68,7 +71,9 @@ pub fn serve(crew: &Crew, baton: &Arc<Baton<LoopThread>>, mut seat: Seat, thread
                 // for a switch interval each.
                 After::Returning => {
                     seat.ring();
-                    baton.wait_for_return(me);
+                    if !baton.wait_for_return(me) {
+                        break;
+                    }
                 }
                 After::Lost if baton.claim(me, || seat.ring()) => {}
                 After::Lost => {
@@ -82,13 +87,14 @@ pub fn serve(crew: &Crew, baton: &Arc<Baton<LoopThread>>, mut seat: Seat, thread
     Ok(())
 }
 
-/// One turn of the loop: at first without waiting for long, which needs no release of the interpreter.
-fn turn(crew: &Crew, baton: &Baton<LoopThread>, me: u8, thread: &impl Between) -> io::Result<()> {
+/// One turn of the loop: at first without waiting for long, which needs no release of the interpreter. Returns false when the
+/// loop is over.
+fn turn(crew: &Crew, baton: &Baton<LoopThread>, me: u8, thread: &impl Between) -> io::Result<bool> {
     // The lane is looked at once more (R5): what another thread said may have let a pipelined request go on.
     let stay = || baton.is_closed() || !crew.lane.is_empty();
     let goes_on = baton.with(me, |turn| turn.turn(Some(thread.patience()), &stay))?;
-    if goes_on && crew.lane.is_empty() {
-        thread.detached(|| baton.with(me, |turn| turn.turn(None, &stay)))?;
+    if !goes_on || !crew.lane.is_empty() {
+        return Ok(goes_on);
     }
-    Ok(())
+    thread.detached(|| baton.with(me, |turn| turn.turn(None, &stay)))
 }

@@ -427,5 +427,7 @@ impl Backend for Script {
     fn open_connections(&self) -> usize {
         self.net.open()
     }
-    fn shutdown(&mut self) {}
+    fn shutdown(&mut self) {
+        self.kernel = None;
+    }
 }

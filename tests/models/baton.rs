@@ -46,8 +46,8 @@ impl Between for Handler<'_> {
     fn viewed(&mut self, _index: usize) {}
 }
 
-/// Runs a server until its clients have left, or until it is told to drain before that.
-fn serve(clients: &[Client], hurried: bool) {
+/// Runs a server until its clients have left, or until it is told to stop before that.
+fn serve(clients: &[Client], how: Stop, hurried: bool) {
     let network = Network::new();
     let (engine, clock) = engine(&network, &MOUNTS);
     let stats = engine.published();
@@ -74,7 +74,7 @@ fn serve(clients: &[Client], hurried: bool) {
             .expect("a thread")
         })
         .collect();
-    let host = spawn("host", move || host.run(Stop::Drain)).expect("a thread");
+    let host = spawn("host", move || host.run(how)).expect("a thread");
     let clients = start_clients(&network, clients);
     if hurried {
         signal.send();
@@ -90,8 +90,10 @@ fn serve(clients: &[Client], hurried: bool) {
     for handler in handlers {
         handler.join().expect("no panic");
     }
-    link.push(Frame::Stop(Stop::Now));
-    link.flush().expect("rings do not fail");
+    if how == Stop::Drain {
+        link.push(Frame::Stop(Stop::Now));
+        link.flush().expect("rings do not fail");
+    }
     sentinel.join().expect("no panic").expect("no error");
     assert_eq!(stats.load().connections, 0, "what is made is freed (R9)");
 }
@@ -103,7 +105,7 @@ fn requests_are_answered_once_and_in_order_whoever_has_the_loop() {
         client(&[Ask::post("/a", 3), Ask::get("/b")], false),
         client(&[Ask::get("/other/c"), Ask::post("/d", 2)], true),
     ];
-    check(move || serve(&clients, false));
+    check(move || serve(&clients, Stop::Drain, false));
 }
 
 /// The credit that a view waits for comes by a loop that it has given up.
@@ -113,7 +115,7 @@ fn large_responses_arrive_whole_whoever_has_the_loop() {
         client(&[Ask::get("/large"), Ask::get("/a")], true),
         client(&[Ask::get("/b")], false),
     ];
-    check(move || serve(&clients, false));
+    check(move || serve(&clients, Stop::Drain, false));
 }
 
 /// A view that waits for another's where the server does not see it: the sentinel takes the loop from it.
@@ -123,15 +125,27 @@ fn a_view_that_keeps_the_loop_loses_it() {
         client(&[Ask::get("/meet")], false),
         client(&[Ask::get("/a"), Ask::get("/meet")], false),
     ];
-    check(move || serve(&clients, false));
+    check(move || serve(&clients, Stop::Drain, false));
 }
 
-#[test]
-fn a_drain_ends_whoever_has_the_loop() {
+fn hurried() -> [Client; 2] {
     let mut clients = [
         client(&[Ask::get("/a"), Ask::post("/b", 3)], false),
         client(&[Ask::post("/other/c", 2), Ask::get("/d")], true),
     ];
     clients.iter_mut().for_each(|client| client.hurried = true);
-    check(move || serve(&clients, true));
+    clients
+}
+
+#[test]
+fn a_drain_ends_whoever_has_the_loop() {
+    let clients = hurried();
+    check(move || serve(&clients, Stop::Drain, true));
+}
+
+/// The loop is over before the threads are sent home: views come back to it, and nobody is there to give it.
+#[test]
+fn stop_now_ends_whoever_has_the_loop() {
+    let clients = hurried();
+    check(move || serve(&clients, Stop::Now, true));
 }

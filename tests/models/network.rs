@@ -85,7 +85,7 @@ impl script::Kernel for Waits {
 }
 
 impl Drop for Waits {
-    /// The loop has ended: clients whose connections it closed last have not heard of it.
+    /// The backend is shut down: clients whose connections it closed last have not heard of it.
     fn drop(&mut self) {
         self.network.tell_clients();
     }
