@@ -5,6 +5,7 @@
 //! machine, interpreter or version cannot run. R7: every limit and time-out has a bounded value here.
 
 mod cli;
+mod hints;
 mod mount;
 mod trust;
 mod values;

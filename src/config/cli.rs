@@ -10,6 +10,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Command, CommandFactory, FromArgMatches, Parser};
 
+use super::hints::instead_of;
 use super::mount::{self, Mount};
 use super::trust::Trusted;
 use super::values::{self, BackendChoice, Interface, Lifespan, LogLevel, LoopChoice, Model};
@@ -189,9 +190,9 @@ pub(super) fn argument(name: &str, value: &OptionValue) -> Result<Option<String>
         _ => (name, true),
     };
     if name == "doctor" || !option_names().any(|known| known == name) {
-        return Err(Exit::usage(format!(
-            "there is no option '{name}'; the options are those of m0serve --help, with underscores"
-        )));
+        let hint = instead_of(&format!("--{}", name.replace('_', "-")));
+        let hint = hint.unwrap_or("the options are those of m0serve --help, with underscores");
+        return Err(Exit::usage(format!("there is no option '{name}'; {hint}")));
     }
     let dashed = name.replace('_', "-");
     let text = match value {
@@ -447,9 +448,11 @@ fn unknown(error: &clap::Error) -> String {
     if !arg.starts_with('-') {
         return format!("'{arg}' is one argument too many; give one APP, as MODULE:ATTR");
     }
-    match context(error, ContextKind::SuggestedArg) {
-        Some(similar) => format!("there is no option {arg}; did you mean {similar}?"),
-        None => format!("there is no option {arg}; m0serve --help lists all"),
+    // What another server calls so is meant rather than what only looks alike.
+    match (instead_of(&arg), context(error, ContextKind::SuggestedArg)) {
+        (Some(hint), _) => format!("there is no option {arg}; {hint}"),
+        (None, Some(similar)) => format!("there is no option {arg}; did you mean {similar}?"),
+        (None, None) => format!("there is no option {arg}; m0serve --help lists all"),
     }
 }
 

@@ -218,6 +218,22 @@ fn usage_errors_are_one_sentence_that_names_the_fix() {
         ("--prot 1", "there is no option --prot; did you mean --port?"),
         ("--zzzz", "there is no option --zzzz; m0serve --help lists all"),
         (
+            "--workers 4 a:b",
+            "there is no option --workers; one process serves: run one for each CPU, behind a proxy",
+        ),
+        (
+            "a:b -b127.0.0.1:80",
+            "there is no option -b; give --host and --port, or --uds, or --fd",
+        ),
+        (
+            "--host 0.0.0.0:80",
+            "--host: '0.0.0.0:80' does not fit; give the port by itself: --host 0.0.0.0 --port 80",
+        ),
+        (
+            "--host [::1]:80",
+            "--host: '[::1]:80' does not fit; give the port by itself: --host [::1] --port 80",
+        ),
+        (
             "a:b c:d",
             "'c:d' is one argument too many; give one APP, as MODULE:ATTR",
         ),
@@ -299,6 +315,10 @@ fn options_from_python_go_the_same_way() {
     assert!(config.access_log && !config.date_header && !config.proxy_headers);
     let refused = |name: &str, value: OptionValue| from(&[(name, value)], &[]).unwrap_err();
     assert!(refused("prot", OptionValue::Int(1)).message.contains("'prot'"));
+    assert_eq!(
+        refused("timeout_keep_alive", OptionValue::Int(5)).message,
+        "there is no option 'timeout_keep_alive'; it is --idle-timeout here"
+    );
     assert!(refused("port", OptionValue::Int(-1)).message.starts_with("--port: "));
     assert!(refused("port", OptionValue::Bool(true)).message.contains("True"));
     assert!(

@@ -194,13 +194,20 @@ pub(super) fn count(text: &str) -> Result<u64, String> {
     number.ok_or_else(|| "give a whole number (0 is no limit)".to_owned())
 }
 
-/// A host name or address; the brackets of an IPv6 address are dropped.
+/// A host name or address; the brackets of an IPv6 address are dropped. Other servers take the port with it.
 pub(super) fn host(text: &str) -> Result<String, String> {
+    if let Some((host, port)) = text.rsplit_once(':')
+        && unsigned(port).is_some()
+        && (!host.contains(':') || host.ends_with(']'))
+    {
+        let host = if host.is_empty() { "::" } else { host };
+        return Err(format!("give the port by itself: --host {host} --port {port}"));
+    }
     let inner = text
         .strip_prefix('[')
         .and_then(|rest| rest.strip_suffix(']'))
         .unwrap_or(text);
-    if inner.is_empty() || inner.contains(|c: char| c.is_whitespace() || c == '/') {
+    if inner.is_empty() || inner.contains(|c: char| c.is_whitespace() || "/[]".contains(c)) {
         return Err("give an address or a host name, such as 127.0.0.1, :: or localhost".to_owned());
     }
     Ok(inner.to_owned())
@@ -291,6 +298,10 @@ mod tests {
         assert_eq!(host("[::1]").as_deref(), Ok("::1"));
         assert!(host("").is_err());
         assert!(host("http://x").is_err());
+        assert!(host("[::1").is_err());
+        for address in ["::1", "::", "fe80::1%2", "localhost"] {
+            assert_eq!(host(address).as_deref(), Ok(address));
+        }
         assert_eq!(root_path("/api/").as_deref(), Ok("/api"));
         assert_eq!(root_path("/").as_deref(), Ok(""));
         assert!(root_path("api").unwrap_err().contains("/api"));

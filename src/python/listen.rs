@@ -83,8 +83,7 @@ fn bind_tcp(host: &str, port: u16) -> io::Result<BoundSocket> {
     } else {
         format!("{host}:{port}")
     };
-    let bare = host.trim_start_matches('[').trim_end_matches(']');
-    let address = (bare, port)
+    let address = (host, port)
         .to_socket_addrs()
         .and_then(|mut all| all.next().ok_or_else(|| io::Error::other("the name has no address")))
         .map_err(|error| explain(&error, &what, "give an address of this machine with --host"))?;
