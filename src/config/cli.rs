@@ -74,7 +74,7 @@ pub(super) struct Cli {
     #[arg(long, default_value = "inverted", value_enum)]
     pub model: Model,
     /// Which asyncio event loop runs the application; auto is asyncio
-    #[arg(long = "loop", id = "loop", default_value = "auto", value_enum)]
+    #[arg(long = "loop", id = "loop", value_name = "LOOP", default_value = "auto", value_enum)]
     pub event_loop: LoopChoice,
     /// Believe X-Forwarded-For and X-Forwarded-Proto of trusted peers (the default)
     #[arg(long, overrides_with = "no_proxy_headers")]

@@ -277,6 +277,12 @@ fn help_and_version_go_to_stdout_with_zero() {
             "{name} is not in --help"
         );
     }
+    let shown = help.split('<').skip(1).filter_map(|rest| rest.split_once('>'));
+    let small: Vec<&str> = shown
+        .map(|(name, _)| name)
+        .filter(|name| *name != name.to_uppercase())
+        .collect();
+    assert!(small.is_empty(), "names of values are written large, but {small:?}");
     assert_eq!(
         parse("--version", &[]).unwrap_err().message,
         format!("m0serve {}", env!("CARGO_PKG_VERSION"))
