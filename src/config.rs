@@ -177,7 +177,7 @@ pub struct Config {
     /// Within this a request's head must be complete.
     #[serde(serialize_with = "seconds")]
     pub header_timeout: Duration,
-    /// May pass between two pieces of a request's body.
+    /// May pass between two pieces of a request's body, and without a client's taking anything of its response.
     #[serde(serialize_with = "seconds")]
     pub body_timeout: Duration,
     /// A connection may wait this long for its next request.

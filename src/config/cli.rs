@@ -100,7 +100,7 @@ pub(super) struct Cli {
     /// Seconds within which a request's head must be complete
     #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = values::timeout)]
     pub header_timeout: std::time::Duration,
-    /// Seconds that may pass between two pieces of a request's body
+    /// Seconds for which a client may send nothing of a body that is read, or take nothing of its response
     #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = values::timeout)]
     pub body_timeout: std::time::Duration,
     /// Seconds that a connection may wait for its next request

@@ -277,6 +277,12 @@ fn help_and_version_go_to_stdout_with_zero() {
             "{name} is not in --help"
         );
     }
+    let (_, body) = help.split_once("--body-timeout <SECONDS>").unwrap();
+    let (body, _) = body.split_once("[default").unwrap();
+    assert!(
+        body.contains("body") && body.contains("response"),
+        "it is for both ways: {body}"
+    );
     let shown = help.split('<').skip(1).filter_map(|rest| rest.split_once('>'));
     let small: Vec<&str> = shown
         .map(|(name, _)| name)
