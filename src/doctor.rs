@@ -20,7 +20,7 @@ use crate::config::{Config, Exit, Interface, Model, Source};
 pub struct Facts {
     /// The interface of each application, where it could be found out, in the order of [`Config::mounts`].
     pub interfaces: Vec<Option<String>>,
-    /// The asyncio loop that would run.
+    /// The asyncio loop that would run; no application of WSGI runs in it.
     pub event_loop: Option<String>,
     /// Such as `CPython 3.13.0`.
     pub interpreter: String,
@@ -119,7 +119,7 @@ pub fn report(config: &Config, facts: Facts) -> Report {
             "model": model.ok().map(Config::name_of),
             "threads": threads,
             "interface": interface_name(&named),
-            "loop": facts.event_loop,
+            "loop": facts.event_loop.filter(|_| process != Interface::Wsgi),
             "mounts": shown,
         }),
         backends: backends(),
@@ -317,7 +317,16 @@ mod tests {
     fn exits_as_the_server_would() {
         let (report, code) = json("--interface wsgi --model inverted --backend io_uring", Facts::default());
         assert_eq!((code, &report["exit"]["code"]), (78, &json!(78)));
-        let (report, code) = json("--interface wsgi --blocking-threads 3", Facts::default());
+        let on_asyncio = || Facts {
+            event_loop: Some("asyncio".to_owned()),
+            ..Facts::default()
+        };
+        assert_eq!(
+            json("--interface asgi", on_asyncio()).0["resolved"]["loop"],
+            json!("asyncio")
+        );
+        let (report, code) = json("--interface wsgi --blocking-threads 3", on_asyncio());
+        assert_eq!(report["resolved"]["loop"], Value::Null, "views run in no event loop");
         assert_eq!((code, &report["resolved"]["model"]), (0, &json!("inverted")));
         assert_eq!(report["resolved"]["threads"], json!(3));
         let (report, _) = json("--interface wsgi --backend io_uring", Facts::default());

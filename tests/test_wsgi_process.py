@@ -41,7 +41,8 @@ def begun(server: Server, key: str, count: int = 1) -> None:
 @pytest.mark.behaviour(35)
 def test_run_from_python(script: Callable[[str], Process]) -> None:
     process = script("run")
-    port = int(process.line(r"ready on http://127\.0\.0\.1:(\d+).*interface wsgi")[1])
+    # No loop is named: views run in none.
+    port = int(process.line(r"ready on http://127\.0\.0\.1:(\d+) \(.*, interface wsgi[;)]")[1])
     with Client(("127.0.0.1", port)) as client:
         assert client.get("/about/a/1").json()["remote"] == "127.0.0.1"
     process.signal(signal.SIGTERM)

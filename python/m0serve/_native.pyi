@@ -82,7 +82,7 @@ class Service:
     def bind(self) -> None:
         """Binds, without listening yet; raises OSError with one sentence."""
     def resolved(self) -> dict[str, str]:
-        """backend, model, interface, loop and the reason for the backend."""
+        """backend, model, interface, loop (empty for WSGI alone) and the reason for the backend."""
     def selector(self) -> Selector:
         """The selector that asyncio waits on."""
     def start(

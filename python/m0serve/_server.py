@@ -80,7 +80,7 @@ class Server:
         return self._service.address if self._service is not None else ""
 
     def resolved(self) -> dict[str, str]:
-        """What ``auto`` became: backend, model, interface and loop; empty before :meth:`run`."""
+        """What ``auto`` became: backend, model, interface and loop (of WSGI alone: none); empty before :meth:`run`."""
         return self._service.resolved() if self._service is not None else {}
 
     def stats(self) -> dict[str, int]:

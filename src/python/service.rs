@@ -132,7 +132,7 @@ impl Service {
         dict.set_item("backend", self.backend().kind.name())?;
         dict.set_item("model", Config::name_of(self.model()))?;
         dict.set_item("interface", self.interface_name())?;
-        dict.set_item("loop", self.loop_name())?;
+        dict.set_item("loop", self.loop_name().unwrap_or_default())?;
         dict.set_item("reason", self.backend().reason.as_deref().unwrap_or(""))?;
         Ok(dict)
     }
@@ -318,11 +318,12 @@ impl Service {
         matches!(self.config.event_loop, LoopChoice::Auto | LoopChoice::Asyncio)
     }
 
-    fn loop_name(&self) -> String {
-        if self.is_own_loop() {
-            "asyncio".to_owned()
-        } else {
-            Config::name_of(self.config.event_loop)
+    /// The event loop that applications run in; none where all of them are WSGI.
+    fn loop_name(&self) -> Option<String> {
+        match (self.interface(), self.is_own_loop()) {
+            (Interface::Wsgi, _) => None,
+            (_, true) => Some("asyncio".to_owned()),
+            (_, false) => Some(Config::name_of(self.config.event_loop)),
         }
     }
 
@@ -381,8 +382,11 @@ impl Service {
             Some(reason) => format!("; not io_uring: {reason}"),
             None => String::new(),
         };
+        let event_loop = self
+            .loop_name()
+            .map_or_else(String::new, |name| format!(", loop {name}"));
         format!(
-            "m0serve ready on {} (backend {}{}, model {}, {}, loop {}{reason})",
+            "m0serve ready on {} (backend {}{}, model {}, {}{event_loop}{reason})",
             bound.address,
             self.backend().kind.name(),
             if self.backend().kind.is_emulated() {
@@ -392,7 +396,6 @@ impl Service {
             },
             Config::name_of(self.model()),
             self.interfaces_shown(),
-            self.loop_name(),
         )
     }
 }

@@ -24,7 +24,8 @@ def on_threads(options: dict[str, Any]) -> None:
         for _ in range(3):
             with urllib.request.urlopen(server.address + path, timeout=5) as response:
                 assert response.read() in (b"seen 1 times", b"hello")
-        assert (server.resolved()["interface"], server.resolved()["model"]) == ("wsgi", options["model"])
+        resolved = server.resolved()
+        assert (resolved["interface"], resolved["model"], resolved["loop"]) == ("wsgi", options["model"], "")
         assert server.stats()["responses"] >= 2
     for server, thread in zip(servers, threads, strict=True):
         server.stop()
