@@ -1,4 +1,4 @@
-"""The command line and Python's `run`: what starts, what does not and with which words (promises 31, 34, 35).
+"""The command line: what starts, what does not and with which words (promises 31, 34).
 
 None of this depends on the model or the backend, so it runs once.
 """
@@ -19,9 +19,7 @@ from pathlib import Path
 import pytest
 
 from harness.client import Client
-from harness.server import APPS, Process, Server, Target, environment, under_validation
-from harness.targets import missing
-from harness.waiting import until
+from harness.server import APPS, Server, Target, environment
 
 pytestmark = pytest.mark.own_process
 
@@ -410,92 +408,3 @@ def test_a_socket_that_cannot_listen_was_a_traceback_of_ours_and_nothing_was_shu
     assert sentence.startswith("m0serve: cannot listen on ")
     assert "--fd" in sentence
     assert farewell == "left the scope in the same task: True"
-
-
-# --- from Python -----------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def script() -> Iterator[object]:
-    """Runs a script of apps/ that serves by itself."""
-    started: list[Process] = []
-
-    def run(name: str, *arguments: str) -> Process:
-        started.append(Process([sys.executable, f"{name}.py", *arguments]))
-        return started[-1]
-
-    yield run
-    for process in started:
-        process.kill()
-
-
-@pytest.mark.behaviour(35)
-def test_run_from_python(script: object) -> None:
-    process = script("runs_itself", "run")  # type: ignore[operator]
-    port = int(process.line(r"ready on http://127\.0\.0\.1:(\d+)")[1])
-    with Client(("127.0.0.1", port)) as client:
-        assert client.get("/hello").status == 200
-    process.signal(signal.SIGTERM)
-    assert process.wait() == 0
-    assert "after run" in process.stdout
-
-
-def test_run_from_python_with_an_import_string_and_a_wrong_option(script: object) -> None:
-    process = script("runs_itself", "wrong")  # type: ignore[operator]
-    assert process.wait() == 2
-    assert "max_body" in process.stderr or "--max-body" in process.stderr
-    assert "Traceback" not in process.stderr
-
-
-@pytest.mark.parametrize("model", ["pump", "inverted"])
-@pytest.mark.parametrize("backend", ["io_uring", "epoll"])
-@pytest.mark.behaviour(35)
-def test_two_servers_off_the_main_thread_stopped_from_code(script: object, model: str, backend: str) -> None:
-    if why := missing(Target(model=model, backend=backend)):
-        pytest.skip(why)
-    process = script("runs_itself", "threads", model, backend)  # type: ignore[operator]
-    assert process.wait(20) == 0, process.stderr
-    assert process.stdout.splitlines()[-1] == "both stopped: [0, 0]"
-
-
-def test_an_address_is_known_before_the_first_request(script: object) -> None:
-    process = script("runs_itself", "stop-early")  # type: ignore[operator]
-    assert process.wait(20) == 0, process.stderr
-    assert "stopped before it began: 0" in process.stdout
-
-
-# --- as process 1 ----------------------------------------------------------------------------------------------
-
-
-@pytest.mark.behaviour(35)
-def test_as_process_1_it_ends_on_sigterm_and_reaps() -> None:
-    unshare = shutil.which("unshare")
-    if unshare is None or subprocess.run([unshare, "-pf", "true"], check=False, capture_output=True).returncode != 0:
-        pytest.skip("NOT TESTED HERE: a PID namespace cannot be made on this machine")
-    app, env = under_validation("probe:app")
-    process = Process([unshare, "-pf", "--kill-child", *HERE.command(), "--port", "0", app], env=env)
-    try:
-        port = int(process.line(r"ready on http://127\.0\.0\.1:(\d+)")[1])
-        with Client(("127.0.0.1", port)) as client:
-            assert client.get("/hello").status == 200
-            assert client.get("/orphan").status == 200
-        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-        (inner,) = map(int, children)
-
-        def children_of_1() -> list[str]:
-            """The server, where process 1 is a parent of it, and the orphan until it is reaped."""
-            states = []
-            for entry in Path("/proc").glob("[0-9]*/stat"):
-                try:
-                    fields = entry.read_text().rsplit(")", 1)[1].split()
-                except OSError:
-                    continue
-                if int(fields[1]) == inner:
-                    states.append(fields[0])
-            return states
-
-        until(lambda: children_of_1() in (["S"], []), "its orphan is reaped")
-        os.kill(inner, signal.SIGTERM)
-        assert process.wait() == 0
-    finally:
-        process.kill()
