@@ -50,11 +50,19 @@ def _only_m0serve(request: pytest.FixtureRequest) -> None:
         pytest.skip("about m0serve's own command line")
 
 
-def m0serve(*arguments: str, cwd: Path = APPS, **env: str) -> subprocess.CompletedProcess[str]:
+def m0serve(
+    *arguments: str, cwd: Path = APPS, pass_fds: tuple[int, ...] = (), **env: str
+) -> subprocess.CompletedProcess[str]:
     """Run it to its end."""
-    command = [sys.executable, "-m", "m0serve", *arguments]
     return subprocess.run(
-        command, check=False, cwd=cwd, env=environment(**env), capture_output=True, text=True, timeout=20
+        [sys.executable, "-m", "m0serve", *arguments],
+        check=False,
+        cwd=cwd,
+        env=environment(**env),
+        pass_fds=pass_fds,
+        capture_output=True,
+        text=True,
+        timeout=20,
     )
 
 
@@ -392,19 +400,28 @@ def test_a_socket_that_cannot_listen_was_a_traceback_of_ours_and_nothing_was_shu
     """So was a port on which another began to listen while the application started: that is found out as late."""
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        command = [*HERE.command(), "--fd", str(ours.fileno()), "lifespans:scoped"]
-        done = subprocess.run(
-            command,
-            check=False,
-            cwd=APPS,
-            env=environment(),
-            pass_fds=[ours.fileno()],
-            capture_output=True,
-            text=True,
-            timeout=20,
-        )
+        done = m0serve("--fd", str(ours.fileno()), "lifespans:scoped", pass_fds=(ours.fileno(),))
     assert done.returncode == 1, done.stderr
     sentence, farewell = done.stderr.splitlines()
     assert sentence.startswith("m0serve: cannot listen on ")
     assert "--fd" in sentence
     assert farewell == "left the scope in the same task: True"
+
+
+@pytest.mark.parametrize(
+    ("family", "kind", "why"),
+    [
+        (socket.AF_UNIX, socket.SOCK_SEQPACKET, "it is no stream socket"),
+        (socket.AF_INET, socket.SOCK_DGRAM, "it is no stream socket"),
+        (socket.AF_INET, socket.SOCK_STREAM, "it is not bound"),
+    ],
+    ids=["packets", "datagrams", "unbound"],
+)
+def test_a_descriptor_that_is_no_bound_stream_socket_was_served(family: int, kind: int, why: str) -> None:
+    """Packets can be listened for, and an unbound socket listens on any port of every address."""
+    with socket.socket(family, kind) as given:
+        if kind == socket.SOCK_SEQPACKET:
+            given.bind("")  # Linux finds a name for it
+            given.listen()
+        done = m0serve("--fd", str(given.fileno()), "probe:app", pass_fds=(given.fileno(),))
+    assert_one_sentence(done, 1, "cannot listen on the inherited descriptor", why, "--fd")

@@ -147,7 +147,17 @@ fn inherit(fd: i32) -> io::Result<BoundSocket> {
     }
     // SAFETY: the descriptor was made a moment ago and nobody else knows it.
     let socket = Socket::from(unsafe { OwnedFd::from_raw_fd(copy) });
+    // Some sockets of other kinds can listen, but what comes out of them is no stream.
+    match socket.r#type() {
+        Ok(Type::STREAM) => {}
+        Ok(_) => return Err(explain(&io::Error::other("it is no stream socket"), &what, fix)),
+        Err(error) => return Err(explain(&error, &what, fix)),
+    }
     let local = socket.local_addr().map_err(|error| explain(&error, &what, fix))?;
+    if local.as_socket().is_some_and(|local| local.port() == 0) {
+        // It would listen all the same, on any port of every address.
+        return Err(explain(&io::Error::other("it is not bound"), &what, fix));
+    }
     let address = match (local.as_socket(), local.as_pathname()) {
         (Some(local), _) => format!("http://{local}"),
         (None, Some(path)) => format!("unix:{}", path.display()),
