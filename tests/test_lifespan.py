@@ -77,6 +77,14 @@ def test_a_start_up_that_fails_ends_the_server_with_its_message(start: Start, mo
     assert "Traceback" not in server.stderr
 
 
+@pytest.mark.beyond_uvicorn("ends in a traceback")
+def test_a_start_up_that_cancelled_all_tasks_ended_in_a_traceback_of_ours(start: Start) -> None:
+    server = start("lifespans:cancels", wait_ready=False)
+    assert server.wait() == 1
+    assert "the application cancelled its own start-up" in server.stderr
+    assert "Traceback" not in server.stderr
+
+
 def test_a_starlette_lifespan_that_raises_ends_the_server_with_its_traceback(start: Start) -> None:
     server = start("lifespans:starlette_fails", wait_ready=False)
     assert server.wait() == (1 if server.target.server == "m0serve" else 3)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -13,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from harness.client import request
-from harness.server import Server, Servers
+from harness.server import Server, Servers, environment
+from harness.waiting import until
 from m0serve import Server as Embedded
 from m0serve import run
 
@@ -149,6 +151,30 @@ def test_cancelling_all_tasks_ended_in_a_traceback(start: Callable[..., Server])
     assert "cancelled the server's task" in server.stderr
 
 
+@pytest.mark.beyond_uvicorn("waits on")
+def test_no_signal_ended_a_server_whose_application_was_in_a_system_call(start: Callable[..., Server]) -> None:
+    """The kernel began the call anew, and no handler of Python's ever ran, not even for the second signal."""
+    server = start("regressions_app:app")
+    with server.connect() as client:
+        client.send(request("/read_nothing"))
+        server.line("reading")
+        until(lambda: Path(f"/proc/{server.pid}/stat").read_text().rpartition(")")[2].split()[0] == "S", "it sleeps")
+        server.signal(signal.SIGTERM)
+        server.signal(signal.SIGINT)
+        assert server.wait(5) in (130, 143)
+
+
+@pytest.mark.beyond_uvicorn("looks for a signal ten times a second")
+def test_a_signal_went_unseen_once_another_loop_had_been_closed(start: Callable[..., Server]) -> None:
+    """Until the drain time-out and more was over; then what was in flight was cut off."""
+    server = start("regressions_app:app")
+    assert server.get("/other_loop").body == b"closed"
+    began = time.monotonic()
+    assert server.stop() == 0
+    assert time.monotonic() - began < 5
+    assert "does not end" not in server.stderr
+
+
 @pytest.mark.skipif(sys.version_info < (3, 12, 5), reason="without eager tasks asyncio runs them all in one iteration")
 @pytest.mark.beyond_uvicorn("serves what is queued, and is not ended")
 def test_requests_that_compute_kept_a_turn_for_eight_of_them(start: Callable[..., Server]) -> None:
@@ -202,3 +228,13 @@ def test_run_inside_a_running_loop_wrote_the_same_line_for_ever() -> None:
         assert server.address == ""
 
     asyncio.run(main())
+
+
+def test_a_current_folder_that_is_gone_was_a_traceback_of_ours(tmp_path: Path) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    in_it = f"rmdir {gone}; exec {sys.executable} -m m0serve --port 0 probe:app"
+    done = subprocess.run(["sh", "-c", in_it], check=False, cwd=gone, env=environment(), capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "the current folder is gone" in done.stderr
+    assert "Traceback" not in done.stderr

@@ -149,7 +149,10 @@ def _split(app: str) -> tuple[str, str]:
 
 
 def _search_first(app_dir: str | None) -> None:
-    folder = os.path.abspath(app_dir or ".")
+    try:
+        folder = os.path.abspath(app_dir or ".")
+    except FileNotFoundError:
+        _fail("the current folder is gone; start in one that exists, or name the application's with --app-dir")
     if not os.path.isdir(folder):
         _fail(f"--app-dir: there is no folder {folder}; name the one with the application's module in it")
     if sys.path[:1] != [folder]:

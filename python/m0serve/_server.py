@@ -227,6 +227,8 @@ class Server:
             say("the application's start-up did not end within the drain time-out and is cancelled")
             starting.cancel()
             return False
+        if starting.cancelled():
+            raise Exit(1, "the application cancelled its own start-up")
         starting.result()
         return True
 

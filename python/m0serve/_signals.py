@@ -118,8 +118,9 @@ class Signals:
             self._before[number] = signal.getsignal(number)
             # The loop's handler brings the wake-up descriptor, by which a waiting loop notices a signal.
             self._loop.add_signal_handler(number, self._wake)
+            # Not restarted after it: a call in which the application blocks this thread (a child that is waited for, a
+            # socket, a lock) would go on before Python's handlers have run, and no signal would end the process.
             signal.signal(number, self._handle)
-            signal.siginterrupt(number, False)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -135,3 +136,6 @@ class Signals:
             self._second(number)
         self._seen = True
         self._first()
+        # The wake-up descriptor is the process's only one, and gone once another loop of this thread had handlers.
+        with suppress(RuntimeError):  # closed meanwhile: it has stopped
+            self._loop.call_soon_threadsafe(self._wake)

@@ -56,6 +56,14 @@ async def fails(scope: Any, receive: Any, send: Any) -> None:
     await serve(send)
 
 
+async def cancels(scope: Any, receive: Any, send: Any) -> None:
+    """Cancels in its start-up whatever there is."""
+    assert scope["type"] == "lifespan"
+    for task in asyncio.all_tasks():
+        task.cancel()
+    await receive()
+
+
 async def slow(scope: Any, receive: Any, send: Any) -> None:
     """Start-up takes a moment."""
     if scope["type"] == "lifespan":

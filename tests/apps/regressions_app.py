@@ -135,6 +135,21 @@ async def cancel_all(query: dict[str, str], receive: Any, send: Any) -> None:
     await reply(send, b"cancelled")
 
 
+async def read_nothing(query: dict[str, str], receive: Any, send: Any) -> None:
+    """Blocks the loop's thread in a system call, for ever."""
+    reader, _ = os.pipe()
+    print("reading", file=sys.stderr)
+    os.read(reader, 1)
+
+
+async def other_loop(query: dict[str, str], receive: Any, send: Any) -> None:
+    """Another loop of this thread has a signal handler; with it goes the process's wake-up descriptor."""
+    loop = asyncio.new_event_loop()
+    loop.add_signal_handler(signal.SIGUSR1, int)
+    loop.close()
+    await reply(send, b"closed")
+
+
 async def late(query: dict[str, str], receive: Any, send: Any) -> None:
     """How long a short sleep was."""
     began = time.monotonic()
@@ -146,7 +161,8 @@ HANDLERS = {
     f"/{handler.__name__}": handler
     for handler in (
         *(upload, download, crowd, endless, block, path),
-        *(cancel_itself, fork, leave_a_child, stop_loop, cancel_all, late),
+        *(cancel_itself, fork, leave_a_child, stop_loop, cancel_all),
+        *(read_nothing, other_loop, late),
     )
 }
 
