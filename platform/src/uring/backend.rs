@@ -127,7 +127,9 @@ impl Backend for Uring {
     fn submit(&mut self) -> io::Result<()> {
         self.arm_for_wait();
         let (outer, full) = (self.outer.is_some(), self.reaped.len() >= MAX_REAPED);
-        let ring = self.ring.as_mut().ok_or_else(gone)?;
+        let creator = self.creator;
+        let ring = self.ring.as_mut().filter(|_| !sys::is_other_process(creator));
+        let ring = ring.ok_or_else(gone)?;
         ring.submit()?;
         if outer && !full {
             // Its edge may have been told of already: the outer loop must see it from `is_ready`.
