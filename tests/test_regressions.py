@@ -217,6 +217,20 @@ def test_each_of_many_sends_at_once_was_woken_for_all_the_others(server: Server)
         assert int(lines[-1]) == 1
 
 
+@pytest.mark.beyond_uvicorn("has another drain")
+def test_what_was_said_after_the_loop_had_ended_was_to_be_taken_by_it(start: Callable[..., Server]) -> None:
+    """The process turned for ever, and its watchdog never got the GIL."""
+    server = start("regressions_app:app", "--drain-timeout", "0.1", validated=False)
+    clients = [server.connect() for _ in range(6)]
+    for client in clients:
+        client.send(request("/last_words"))
+        assert client.head().status == 200
+    assert server.stop(seconds=4) == 0
+    assert "abandoned: GET /last_words" in server.stderr
+    for client in clients:
+        client.close()
+
+
 def test_run_inside_a_running_loop_wrote_the_same_line_for_ever() -> None:
     """The loop that could not run was taken for one that the application had stopped, again and again."""
 

@@ -39,6 +39,13 @@ pub(super) enum Thread {
     Running(JoinHandle<std::io::Result<()>>),
 }
 
+impl Thread {
+    /// Whether somebody takes what is said to the loop.
+    fn runs(&self) -> bool {
+        matches!(self, Thread::Running(handle) if !handle.is_finished())
+    }
+}
+
 /// One server.
 #[pyclass(frozen, module = "m0serve._native")]
 pub struct Service {
@@ -282,8 +289,8 @@ impl Service {
                 }
                 link @ Link::Ring(_) => {
                     link.push(Frame::Stop(Stop::Now));
-                    // The loop thread never waits for us, so a full ring has room before long.
-                    while link.needs_flush() {
+                    // The loop thread never waits for us, so a full ring has room before long, unless the loop is over.
+                    while link.needs_flush() && thread.runs() {
                         link.flush()?;
                         m0_platform::thread::yield_now();
                     }

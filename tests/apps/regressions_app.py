@@ -157,12 +157,23 @@ async def late(query: dict[str, str], receive: Any, send: Any) -> None:
     await reply(send, b"%f" % (time.monotonic() - began))
 
 
+async def last_words(query: dict[str, str], receive: Any, send: Any) -> None:
+    """Says more, when it is cancelled, than finds room anywhere."""
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body", "body": b"x", "more_body": True})
+    try:
+        await asyncio.sleep(60)
+    finally:
+        for _ in range(2000):
+            await send({"type": "http.response.body", "body": b"x", "more_body": True})
+
+
 HANDLERS = {
     f"/{handler.__name__}": handler
     for handler in (
         *(upload, download, crowd, endless, block, path),
         *(cancel_itself, fork, leave_a_child, stop_loop, cancel_all),
-        *(read_nothing, other_loop, late),
+        *(read_nothing, other_loop, late, last_words),
     )
 }
 
