@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -14,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from harness.client import request
-from harness.server import Server, Servers, environment
+from harness.server import Server, Servers, Target, environment
 from harness.waiting import until
 from m0serve import Server as Embedded
 from m0serve import run
@@ -252,3 +253,30 @@ def test_a_current_folder_that_is_gone_was_a_traceback_of_ours(tmp_path: Path) -
     assert done.returncode == 1
     assert "the current folder is gone" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_server_took_the_unix_socket_of_its_successor_along(tmp_path: Path) -> None:
+    """Started during the drain of the first, the second could not be reached any more once that had ended."""
+    path, here = tmp_path / "socket", Target(backend="epoll")
+    first = Server(here, "regressions_app:app", "--uds", str(path), address=str(path), validated=False)
+    with first.connect() as client:
+        client.send(b"POST /upload HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n")
+        first.signal(signal.SIGTERM)
+        first.line("stopping: ")
+        second = Server(here, "regressions_app:app", "--uds", str(path), address=str(path), validated=False)
+        assert first.process.poll() is None
+    assert first.wait() == 0
+    assert second.get("/block?seconds=0").status == 200
+    assert second.stop() == 0
+    assert not path.exists()
+
+
+def test_a_unix_socket_of_another_type_was_taken_for_one_left_behind(tmp_path: Path) -> None:
+    path = tmp_path / "socket"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as busy:
+        busy.bind(str(path))
+        command = [sys.executable, "-m", "m0serve", "--uds", str(path)]
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
+        assert ended.returncode == 1
+        assert "the address is in use" in ended.stderr
+        assert path.exists()

@@ -3,9 +3,9 @@
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::os::fd::{FromRawFd, OwnedFd};
-use std::os::unix::fs::FileTypeExt;
-use std::path::Path;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::sync::{Mutex, PoisonError};
+use std::time::SystemTime;
 
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
@@ -19,18 +19,21 @@ pub struct BoundSocket {
     socket: Mutex<Option<Socket>>,
     /// As it is printed: `http://127.0.0.1:8000`, `unix:/run/app.sock`.
     pub address: String,
-    /// The path of a UNIX socket, removed at the end.
+    /// The path of a UNIX socket.
     pub path: Option<String>,
+    /// The file that was made there, removed at the end.
+    made: Option<Identity>,
     /// What to do about an address that is in use.
     fix: &'static str,
 }
 
 impl BoundSocket {
-    fn new(socket: Socket, address: String, path: Option<String>, fix: &'static str) -> Self {
+    fn new(socket: Socket, address: String, fix: &'static str) -> Self {
         BoundSocket {
             socket: Mutex::new(Some(socket)),
             address,
-            path,
+            path: None,
+            made: None,
             fix,
         }
     }
@@ -93,7 +96,7 @@ fn bind_tcp(host: &str, port: u16) -> io::Result<BoundSocket> {
         _ => explain(&error, &what, fix),
     })?;
     let local = socket.local_addr()?.as_socket().unwrap_or(address);
-    Ok(BoundSocket::new(socket, format!("http://{local}"), None, fix))
+    Ok(BoundSocket::new(socket, format!("http://{local}"), fix))
 }
 
 fn tcp_socket(address: SocketAddr) -> io::Result<Socket> {
@@ -116,8 +119,7 @@ fn bind_unix(path: &str) -> io::Result<BoundSocket> {
             let error = io::Error::new(io::ErrorKind::AlreadyExists, "the path exists and is no socket");
             return Err(explain(&error, &what, fix));
         }
-        // A socket that nobody answers on was left behind by a process that ended without removing it.
-        if Socket::new(Domain::UNIX, Type::STREAM, None)?.connect(&address).is_ok() {
+        if !is_left_behind(&address)? {
             return Err(explain(&io::Error::from(io::ErrorKind::AddrInUse), &what, fix));
         }
         std::fs::remove_file(path).map_err(|error| explain(&error, &what, fix))?;
@@ -129,12 +131,29 @@ fn bind_unix(path: &str) -> io::Result<BoundSocket> {
     // Any local user may connect, as with a TCP port; the folder's permissions are the place to restrict it.
     let mode = std::os::unix::fs::PermissionsExt::from_mode(0o666);
     std::fs::set_permissions(path, mode)?;
-    Ok(BoundSocket::new(
-        socket,
-        format!("unix:{path}"),
-        Some(path.to_owned()),
-        fix,
-    ))
+    Ok(BoundSocket {
+        path: Some(path.to_owned()),
+        made: Some(identity(path)?),
+        ..BoundSocket::new(socket, format!("unix:{path}"), fix)
+    })
+}
+
+/// Whether nobody answers on a UNIX socket: a process ended without removing it. One with a full backlog says EAGAIN, and one of
+/// another type or another user's has an answer too (`connect(2)`).
+fn is_left_behind(address: &SockAddr) -> io::Result<bool> {
+    let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+    socket.set_nonblocking(true)?;
+    let refused = |error: io::Error| error.kind() == io::ErrorKind::ConnectionRefused;
+    Ok(socket.connect(address).is_err_and(refused))
+}
+
+/// Tells a file from another one at the same path: its device, its number there, and when it was made where the file system
+/// knows, since a number is soon another's.
+type Identity = (u64, u64, Option<SystemTime>);
+
+fn identity(path: &str) -> io::Result<Identity> {
+    let metadata = std::fs::symlink_metadata(path)?;
+    Ok((metadata.dev(), metadata.ino(), metadata.created().ok()))
 }
 
 fn inherit(fd: i32) -> io::Result<BoundSocket> {
@@ -163,13 +182,13 @@ fn inherit(fd: i32) -> io::Result<BoundSocket> {
         (None, Some(path)) => format!("unix:{}", path.display()),
         (None, None) => format!("fd:{fd}"),
     };
-    Ok(BoundSocket::new(socket, address, None, fix))
+    Ok(BoundSocket::new(socket, address, fix))
 }
 
-/// Removes the file of a UNIX socket that we made.
+/// Removes the file of a UNIX socket that we made. A server that was started during our drain has put its own in its place.
 pub fn clean_up(bound: &BoundSocket) {
-    if let Some(path) = &bound.path
-        && Path::new(path).exists()
+    if let (Some(path), Some(made)) = (&bound.path, bound.made)
+        && identity(path).is_ok_and(|there| there == made)
     {
         // Somebody else may have removed it; there is nothing left to do about a failure at the end.
         let _ = std::fs::remove_file(path);
