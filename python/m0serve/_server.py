@@ -18,7 +18,7 @@ from m0serve._lifespan import Lifespan
 from m0serve._load import Mounted, check_names, load_all
 from m0serve._native import Config, Exit, Service
 from m0serve._report import answer, hide_machinery, say, say_plain, show
-from m0serve._signals import Signals, Watchdog, code_of, end_child, end_now
+from m0serve._signals import Signals, Watchdog, code_of, end_child, end_now, leave_now
 from m0serve._types import Application, Options
 from m0serve._workers import Workers
 
@@ -247,7 +247,9 @@ class Server:
         limit = max(deadline, loop.time() + GRACE)
         await self._finish(loop, loop.shutdown_asyncgens(), limit, "an asynchronous generator")
         await self._finish(loop, loop.shutdown_default_executor(), limit, "a thread of the loop's executor")
-        if self.started.is_set() and not self.hung:
+        if self.hung:
+            say(f"the drain time-out is over and {'; '.join(self.hung)}")
+        if self.started.is_set():
             self._inform(f"stopped after {loop.time() - began:.1f} s")
 
     async def _drain(self, loop: asyncio.AbstractEventLoop, deadline: float) -> None:
@@ -396,7 +398,7 @@ def run_process(server: Server, *, leave: bool = True) -> int:
     watchdog = server._watchdog = Watchdog()
     code = server.run()
     if server.hung:
-        end_now(code, f"the drain time-out is over and {'; '.join(server.hung)}")
+        leave_now(code)
     if leave:
         # From here the interpreter waits for threads, which may be in views. What comes after that wait is not limited:
         # the application's own functions at exit.

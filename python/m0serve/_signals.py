@@ -23,11 +23,16 @@ from m0serve._report import flush, say, say_plain
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
-def end_now(code: int, why: str) -> NoReturn:
+def leave_now(code: int) -> NoReturn:
     """Ends the process without finalizing an interpreter that still has application code in flight."""
-    say(why)
     flush()
     os._exit(code)
+
+
+def end_now(code: int, why: str) -> NoReturn:
+    """Says why, and leaves."""
+    say(why)
+    leave_now(code)
 
 
 def end_child(error: BaseException | None) -> NoReturn:
@@ -37,8 +42,7 @@ def end_child(error: BaseException | None) -> NoReturn:
         code = code_of(error)
     else:
         say("a forked child came back to its parent's server, and ends; it must leave by os._exit")
-    flush()
-    os._exit(code)
+    leave_now(code)
 
 
 def code_of(failure: BaseException) -> int:
