@@ -90,6 +90,8 @@ def test_a_starlette_lifespan_that_raises_ends_the_server_with_its_traceback(sta
     assert server.wait() == (1 if server.target.server == "m0serve" else 3)
     assert "expected-by-the-test: no database" in server.stderr
     assert "in broken_lifespan" in server.stderr
+    if server.target.server == "m0serve":
+        assert "" not in server.stderr.splitlines(), "an empty line followed it"
 
 
 def test_the_ready_line_comes_after_start_up(start: Start) -> None:
@@ -105,6 +107,7 @@ def test_a_shutdown_that_fails_is_said(start: Start) -> None:
     assert server.get("/").body == b"served"
     server.stop()
     assert "the farewell failed" in server.stderr
+    assert "" not in server.stderr.splitlines()
 
 
 @pytest.mark.behaviour(23)

@@ -45,8 +45,7 @@ class Lifespan:
         self._task = asyncio.create_task(self._run(), name="m0serve lifespan")
         await self._started.wait()
         if self._told is not None:
-            sentence = self._told.get("message") or "it gave no message"
-            raise Exit(1, f"{self.name}'s start-up failed: {sentence}")
+            raise Exit(1, f"{self.name}'s start-up failed: {_said(self._told)}")
         if self.ended_by is not None:
             raise self.ended_by
         if self._error is None:
@@ -71,7 +70,7 @@ class Lifespan:
         self._events.put_nowait({"type": "lifespan.shutdown"})
         await self._stopped.wait()
         if self._told is not None:
-            say(f"error: {self.name}'s shutdown failed: {self._told.get('message') or 'it gave no message'}")
+            say(f"error: {self.name}'s shutdown failed: {_said(self._told)}")
 
     def cancel(self) -> list[asyncio.Task[None]]:
         """Cancels the task if it still runs, and returns it to be waited for."""
@@ -119,3 +118,8 @@ class Lifespan:
         elif not self._stopping:
             self._complete = True
         answered.set()
+
+
+def _said(told: Message) -> str:
+    """The message of a failure. Starlette's is a traceback, with the end of its last line."""
+    return str(told.get("message") or "").rstrip() or "it gave no message"

@@ -83,7 +83,7 @@ async def shutdown_fails(scope: Any, receive: Any, send: Any) -> None:
         await receive()
         await send({"type": "lifespan.startup.complete"})
         await receive()
-        await send({"type": "lifespan.shutdown.failed", "message": "the farewell failed"})
+        await send({"type": "lifespan.shutdown.failed", "message": "the farewell failed\n"})
         return
     await serve(send)
 
