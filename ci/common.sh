@@ -39,15 +39,28 @@ version_of() { "$1" -c 'import sys; print("%d.%d" % sys.version_info[:2])'; }
 # python_tool NAME ARGUMENT...: runs pip or maturin, which one environment has for all others. The pip that a Python brings along
 # can be years old, and takes twice the time to find what it is to install.
 python_tool() {
-    local dir=$build/tools
-    if ! cmp -s ci/requirements-build.txt "$dir/.installed"; then
+    make_tools || return 1
+    "$build/tools/bin/python" -m "$@"
+}
+
+# Makes that environment, unless it is there. Others that need it wait meanwhile, as `make test` does beside a first `make serve`.
+make_tools() {
+    local dir=$build/tools file=ci/requirements-build.txt
+    if cmp -s "$file" "$dir/.installed"; then return 0; fi
+    mkdir -p "$build"
+    {
+        lock 8 || return 1
+        if cmp -s "$file" "$dir/.installed"; then return 0; fi
         rm -rf "$dir"
         python3 -m venv "$dir" &&
-            "$dir/bin/python" -m pip install --quiet --disable-pip-version-check --no-compile -r ci/requirements-build.txt &&
-            cp ci/requirements-build.txt "$dir/.installed" || return 1
-    fi
-    "$dir/bin/python" -m "$@"
+            "$dir/bin/python" -m pip install --quiet --disable-pip-version-check --no-compile -r "$file" &&
+            cp "$file" "$dir/.installed"
+    } 8>"$build/tools.lock"
 }
+
+# lock NUMBER: waits until nobody else has a lock on the file that this descriptor is open on, and has it until that is closed. By
+# Python, since macOS has no flock(1): the lock is the open file's, and stays when the process that asked for it has ended.
+lock() { python3 -c 'import fcntl, sys; fcntl.flock(int(sys.argv[1]), fcntl.LOCK_EX)' "$1"; }
 
 # venv DIR PYTHON: makes the environment unless it is there and works. It has no pip, unless that is installed.
 venv() {

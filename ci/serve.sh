@@ -8,7 +8,7 @@ need_to_build
 # Two starts at once would install into one environment: the second waits until the first is about to serve.
 mkdir -p "$build/logs"
 exec 9>"$build/serve.lock"
-if command -v flock >/dev/null 2>&1; then flock 9; fi
+lock 9
 venv .venv python3
 install .venv ci/requirements-build.txt
 # Only cargo knows whether there is something to build, as after an update: that it takes so long is what shows. The sleep
