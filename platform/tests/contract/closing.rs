@@ -1,6 +1,7 @@
 //! Closing: what is in flight, what comes after, and the reuse of slots (R3, R4).
 
 use std::io::{Read, Write};
+use std::os::unix::net::UnixListener;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -41,6 +42,21 @@ contract! {
         let error = client.read(&mut [0; 8]).unwrap_err();
         assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
         assert_eq!(rig.backend.open_connections(), 0);
+    }
+
+    /// There is none on a UNIX socket: the peer takes what it got for the whole.
+    fn with_a_reset_of_a_unix_socket(rig) {
+        let name = format!("m0-contract-reset-{}-{}.sock", std::process::id(), rig.address.port());
+        let path = std::env::temp_dir().join(name);
+        rig.backend.listen(UnixListener::bind(&path).unwrap().into()).unwrap();
+        let mut client = rig.site.connect_local(&path).unwrap();
+        let token = rig.accept();
+        rig.send(token, b"a part");
+        client.read_exact(&mut [0; 6]).unwrap();
+        rig.reset(token);
+        rig.until_closed(token);
+        assert_eq!(client.read(&mut [0; 8]).unwrap(), 0);
+        std::fs::remove_file(path).unwrap();
     }
 
     /// What was sent just before reaches the peer, when it fits the socket's buffer.

@@ -38,6 +38,10 @@ const NOT_HERE: &[(&str, &[&str])] = &[
         "its connections are no sockets, which could have options",
         &["accepting::options_of_accepted_sockets"],
     ),
+    (
+        "its clients are all on a network, where a reset is heard",
+        &["closing::with_a_reset_of_a_unix_socket"],
+    ),
 ];
 
 /// Tests of this binary run beside each other.
