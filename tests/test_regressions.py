@@ -176,6 +176,18 @@ def test_a_signal_went_unseen_once_another_loop_had_been_closed(start: Callable[
     assert "does not end" not in server.stderr
 
 
+@pytest.mark.beyond_uvicorn("has no watchdog")
+def test_a_signal_was_an_error_of_the_applications_where_no_thread_could_be_started(
+    start: Callable[..., Server],
+) -> None:
+    """The thread that ends the server after the drain time-out; the error was raised wherever the signal came."""
+    server = start("few_threads:app", own_process=True)
+    assert server.get("/").body == b"hello"
+    assert server.stop() == 0
+    assert server.stderr.count("no thread could be started") == 1
+    assert "the application stopped" not in server.stderr
+
+
 @pytest.mark.skipif(sys.version_info < (3, 12, 5), reason="without eager tasks asyncio runs them all in one iteration")
 @pytest.mark.beyond_uvicorn("serves what is queued, and is not ended")
 def test_requests_that_compute_kept_a_turn_for_eight_of_them(start: Callable[..., Server]) -> None:

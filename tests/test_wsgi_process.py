@@ -122,3 +122,11 @@ def test_a_failed_assertion_in_a_handler_thread_ends_the_process(start: Start) -
         client.send(request("/asserts"))
         assert server.wait() == 1
     assert "failed an assertion; this is a defect of m0serve" in server.stderr
+
+
+def test_a_server_whose_threads_could_not_all_be_started_hung_in_silence(start: Start) -> None:
+    """It listened and served nobody: the end waited for the loop, and the loop for threads that nobody sent home."""
+    server = start("few_threads:view", "--blocking-threads", "2", validated=False, wait_ready=False)
+    assert server.wait() == 1
+    assert "thread 2 of 2 for views could not be started" in server.stderr
+    assert "Traceback" not in server.stderr

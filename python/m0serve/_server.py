@@ -193,6 +193,7 @@ class Server:
                     apps = zip(found, lifespans, strict=True)
                     ready = self._service.start(loop, [(of.app, of.interface, its.state) for of, its in apps])
                     self._workers = Workers(self._service, loop)
+                    self._workers.start()
                     say_plain(ready)
                     self.started.set()
                     await self._stopping.wait()

@@ -71,7 +71,10 @@ class Watchdog:
         if self._disarmed is None:
             self._disarmed = _thread.allocate_lock()
             self._disarmed.acquire()
-            _thread.start_new_thread(self._watch, (self._disarmed, seconds, code, threading.get_ident()))
+            try:
+                _thread.start_new_thread(self._watch, (self._disarmed, seconds, code, threading.get_ident()))
+            except RuntimeError:  # from a signal handler it would be raised in the application's code
+                say("warning: no thread could be started to end what outlasts the drain time-out")
 
     def disarm(self) -> None:
         """Stops the time."""

@@ -6,7 +6,7 @@ import asyncio
 import threading
 from contextlib import suppress
 
-from m0serve._native import Service
+from m0serve._native import Exit, Service
 
 #: Seconds between a thread's last word and its end.
 LAST = 1.0
@@ -20,15 +20,25 @@ class Workers:
     """
 
     def __init__(self, service: Service, loop: asyncio.AbstractEventLoop) -> None:
-        """Starts them."""
+        """Starts none yet."""
         self._service = service
         self._loop = loop
         self._threads: dict[threading.Thread, asyncio.Future[None]] = {}
-        for number in range(1, service.threads + 1):
-            ended = loop.create_future()
+
+    def start(self) -> None:
+        """Starts them; raises :class:`Exit` where one cannot be, and leaves the others for :meth:`end`."""
+        for number in range(1, self._service.threads + 1):
+            ended = self._loop.create_future()
             thread = threading.Thread(target=self._work, args=(ended,), name=f"m0serve-worker-{number}", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError:
+                raise Exit(
+                    1,
+                    f"thread {number} of {self._service.threads} for views could not be started;"
+                    " raise the limit of threads or processes, or lower --blocking-threads",
+                ) from None
             self._threads[thread] = ended
-            thread.start()
 
     def _work(self, ended: asyncio.Future[None]) -> None:
         try:

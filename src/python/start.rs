@@ -6,18 +6,19 @@
 //! | WSGI           | the loop on whichever handler thread has it    | the same, with handler threads beside            |
 //! | both           | as ASGI, with handler threads beside           | the same, with asyncio and handler threads beside |
 
+use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::PoisonError;
 
 use m0_platform::sync::Arc;
-use m0_platform::thread::{online_cpus, usable_cpus};
+use m0_platform::thread::{JoinHandle, online_cpus, usable_cpus};
 use m0_platform::{Clock, Options, Waker};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 
 use super::listen;
 use super::service::{Found, Service, Thread, Waiting, guard, refused, settings};
-use crate::config::{Interface, Model};
+use crate::config::{Exit, Interface, Model};
 use crate::engine::Engine;
 use crate::handoff::{Crew, Lane, Link, Routes, crew, rings};
 use crate::host::asgi::Scopes;
@@ -27,6 +28,18 @@ use crate::model::pump::LoopThread;
 
 /// ASGI applications and WSGI ones, each by the number of its mount.
 type Sorted = (Scopes, Vec<Option<Py<PyAny>>>, Vec<Option<wsgi::App>>);
+
+/// Starts a thread that runs the loop.
+fn spawn(
+    name: &str,
+    run: impl FnOnce() -> io::Result<()> + Send + 'static,
+) -> Result<JoinHandle<io::Result<()>>, Exit> {
+    m0_platform::thread::spawn(name, run).map_err(|error| {
+        Exit::failure(format!(
+            "the thread {name} could not be started: {error}; raise the limit of threads or processes"
+        ))
+    })
+}
 
 impl Service {
     /// Whether views run on the threads that run the loop.
@@ -121,10 +134,10 @@ impl Service {
             let baton = Arc::new(Baton::new(run));
             let watched = baton.clone();
             let watch = move || guard(&log, || watched.watch());
-            (Some(baton), m0_platform::thread::spawn("m0serve-sentinel", watch)?)
+            (Some(baton), spawn("m0serve-sentinel", watch)?)
         } else {
             let work = move || guard(&log, || run.run());
-            (None, m0_platform::thread::spawn("m0serve-loop", work)?)
+            (None, spawn("m0serve-loop", work)?)
         };
         *thread = Thread::Running(handle);
         Ok(baton)
