@@ -11,6 +11,10 @@ use std::time::Duration;
 
 use io_uring::{EnterFlags, IoUring, cqueue, squeue, types};
 
+/// The longest wait that is asked of the kernel, which takes a time that ends beyond its clock for one that is over. Who waits
+/// longer waits again.
+const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
+
 /// A ring. Dropped by its creator only: see [`Ring::forget`].
 pub(super) struct Ring {
     ring: IoUring,
@@ -139,7 +143,7 @@ impl Ring {
                 }
             }
             Some(timeout) => {
-                let time = types::Timespec::from(timeout);
+                let time = types::Timespec::from(timeout.min(LONGEST));
                 let arguments = types::SubmitArgs::new().timespec(&time);
                 let flags = flags | EnterFlags::EXT_ARG;
                 // SAFETY: `SubmitArgs` is the struct that EXT_ARG asks for, and lives through the call.

@@ -1,4 +1,4 @@
-//! A signal ends a wait early, without an error.
+//! What ends a wait early, without an error: a signal, and not a time that is longer than the kernel's clock goes.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -46,5 +46,19 @@ contract! {
         let (mut client, token) = rig.connect();
         std::io::Write::write_all(&mut client, b"fine").unwrap();
         rig.until_received(token, 4);
+    }
+
+    /// It is here since simulated time does not go so far either.
+    fn a_wait_beyond_the_end_of_the_clock_is_not_over(rig) {
+        rig.turns_for(Duration::from_millis(20)); // as above
+        let waker = rig.backend.waker();
+        waker.announce();
+        let ringer = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(10)); // a wait that ends by itself has ended by then
+            waker.wake()
+        });
+        rig.turn(Some(Duration::MAX));
+        rig.backend.waker().retract();
+        assert!(ringer.join().unwrap(), "nobody waits any more");
     }
 }
