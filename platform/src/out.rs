@@ -1,28 +1,40 @@
 //! What a connection is sending, the same for every backend: how far it is, and the completion it ends with.
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use bytes::Bytes;
 
 use crate::backend::{Completion, SendBuf, Token};
+use crate::sys;
 
 /// Bytes of a file that are sent in one turn: the socket would take more, and others wait (R1).
-pub(crate) const MAX_FILE_STEP: u64 = 1024 * 1024;
+const MAX_FILE_STEP: u64 = 1024 * 1024;
 
 /// A send or file send in flight.
 #[derive(Debug)]
 pub(crate) enum Out {
-    Buf {
-        buf: SendBuf,
-        sent: usize,
-    },
-    File {
-        file: OwnedFd,
-        offset: u64,
-        left: u64,
-        sent: u64,
-    },
+    Buf { buf: SendBuf, sent: usize },
+    File(FileOut),
+}
+
+/// A file on its way.
+#[derive(Debug)]
+pub(crate) struct FileOut {
+    file: OwnedFd,
+    offset: u64,
+    left: u64,
+    /// Bytes that have left.
+    pub(crate) sent: u64,
+}
+
+/// How far a step of a send got.
+pub(crate) enum Advance {
+    Done,
+    /// The socket is full.
+    Full,
+    /// It is the others' turn.
+    Turn,
 }
 
 impl Out {
@@ -34,12 +46,12 @@ impl Out {
 
     /// The start of a file send.
     pub(crate) fn file(file: OwnedFd, offset: u64, len: u64) -> Out {
-        Out::File {
+        Out::File(FileOut {
             file,
             offset,
             left: len,
             sent: 0,
-        }
+        })
     }
 
     /// Its end. The buffer goes back to the owner, the body to whoever shares it; the file is closed.
@@ -49,11 +61,37 @@ impl Out {
                 buf.body = Bytes::new();
                 Completion::Sent { token, result, buf }
             }
-            Out::File { sent, .. } => Completion::FileSent {
+            Out::File(file) => Completion::FileSent {
                 token,
-                result: result.map(|()| sent),
+                result: result.map(|()| file.sent),
             },
         }
+    }
+}
+
+impl FileOut {
+    /// Sends some of it over a socket that does not block.
+    pub(crate) fn advance(&mut self, socket: BorrowedFd<'_>) -> io::Result<Advance> {
+        let mut turn = MAX_FILE_STEP;
+        while self.left > 0 {
+            if turn == 0 {
+                return Ok(Advance::Turn);
+            }
+            let step = usize::try_from(turn.min(self.left)).unwrap_or(usize::MAX);
+            match sys::sendfile(socket, self.file.as_fd(), self.offset, step) {
+                Ok(0) => return Ok(Advance::Done), // the file is shorter than was asked for
+                Ok(went) => {
+                    let went = went as u64;
+                    self.offset += went;
+                    self.left -= went;
+                    self.sent += went;
+                    turn = turn.saturating_sub(went);
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(Advance::Full),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(Advance::Done)
     }
 }
 

@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
 use crate::backend::{Completion, EndOfReceive, SendBuf, Token};
-use crate::out::{MAX_FILE_STEP, Out, closed_while_sending};
+use crate::out::{Advance, Out, closed_while_sending};
 use crate::sys;
 
 /// Tries of a send that goes out in pieces, before others get their turn.
@@ -127,22 +127,17 @@ impl Conn {
         let socket = self.socket.as_ref()?.as_fd();
         let result = match self.out.as_mut()? {
             Out::Buf { buf, sent } => advance_buf(socket, buf, sent, &mut self.progress),
-            Out::File {
-                file,
-                offset,
-                left,
-                sent,
-            } => {
-                let before = *sent;
-                let result = advance_file(socket, file.as_fd(), offset, left, sent);
-                self.progress += *sent - before;
+            Out::File(file) => {
+                let before = file.sent;
+                let result = file.advance(socket);
+                self.progress += file.sent - before;
                 result
             }
         };
         match result {
             Ok(Advance::Done) => self.finish_out(token, Ok(())),
             Ok(Advance::Full) => {
-                self.writable = false;
+                self.writable = false; // an edge says when it is not
                 None
             }
             Ok(Advance::Turn) => None,
@@ -174,15 +169,6 @@ impl Conn {
     }
 }
 
-/// How far a send got.
-enum Advance {
-    Done,
-    /// The socket is full: an edge says when it is not.
-    Full,
-    /// It is the others' turn.
-    Turn,
-}
-
 fn advance_buf(socket: BorrowedFd<'_>, buf: &SendBuf, sent: &mut usize, progress: &mut u64) -> io::Result<Advance> {
     for _ in 0..MAX_TRIES {
         let first = buf.bytes.get(*sent..).unwrap_or(&[]);
@@ -200,33 +186,4 @@ fn advance_buf(socket: BorrowedFd<'_>, buf: &SendBuf, sent: &mut usize, progress
         }
     }
     Ok(Advance::Turn)
-}
-
-fn advance_file(
-    socket: BorrowedFd<'_>,
-    file: BorrowedFd<'_>,
-    offset: &mut u64,
-    left: &mut u64,
-    sent: &mut u64,
-) -> io::Result<Advance> {
-    let mut turn = MAX_FILE_STEP;
-    while *left > 0 {
-        if turn == 0 {
-            return Ok(Advance::Turn);
-        }
-        let step = usize::try_from(turn.min(*left)).unwrap_or(usize::MAX);
-        match sys::sendfile(socket, file, *offset, step) {
-            Ok(0) => return Ok(Advance::Done), // the file is shorter than was asked for
-            Ok(went) => {
-                let went = went as u64;
-                *offset += went;
-                *left -= went;
-                *sent += went;
-                turn = turn.saturating_sub(went);
-            }
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(Advance::Full),
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(Advance::Done)
 }

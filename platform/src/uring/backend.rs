@@ -99,15 +99,11 @@ impl Backend for Uring {
     }
 
     fn close(&mut self, token: Token) {
-        self.start_close(token, true);
+        self.start_close(token, sys::shutdown_both);
     }
 
     fn reset(&mut self, token: Token) {
-        let inherited = sys::is_other_process(self.creator);
-        if let (false, Some(socket)) = (inherited, self.live(token).and_then(|conn| conn.socket.as_ref())) {
-            sys::reset_on_close(socket.as_fd());
-        }
-        self.start_close(token, false);
+        self.start_close(token, sys::reset_on_close);
     }
 
     fn watch(&mut self, fd: RawFd, interest: Interest) -> io::Result<()> {

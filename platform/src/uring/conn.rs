@@ -1,7 +1,7 @@
 //! One connection of an io_uring backend: what is in flight for it, and what it holds.
 
 use std::collections::VecDeque;
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
 use io_uring::{opcode, squeue, types};
 
@@ -40,9 +40,9 @@ pub(super) struct Conn {
     pub(super) resuming: bool,
     /// The end came, delivered or held.
     pub(super) ended: bool,
-    /// The owner has closed it.
-    pub(super) closing: bool,
-    /// FIN goes out once `out` has gone, or with the close.
+    /// The owner has closed it: what then makes the close of the socket a FIN or a reset.
+    pub(super) ending: Option<fn(BorrowedFd<'_>)>,
+    /// FIN goes out once `out` has gone.
     pub(super) finish: bool,
     /// What arrived while the owner did not want to receive.
     pub(super) held: Option<Box<Held>>,
@@ -87,13 +87,18 @@ impl Conn {
             starved: false,
             resuming: false,
             ended: false,
-            closing: false,
+            ending: None,
             finish: false,
             held: None,
             out: None,
             progress: 0,
             message: None,
         }
+    }
+
+    /// Whether its owner has closed it.
+    pub(super) fn is_closing(&self) -> bool {
+        self.ending.is_some()
     }
 
     pub(super) fn has(&self, bit: u8) -> bool {

@@ -187,7 +187,7 @@ impl Uring {
 
     /// A connection that has not been closed by its owner.
     fn live(&mut self, token: Token) -> Option<&mut Conn> {
-        self.conns.get_mut(token).filter(|conn| !conn.closing)
+        self.conns.get_mut(token).filter(|conn| !conn.is_closing())
     }
 
     /// The ring, unless it is shut down or another process's: its memory does not exist in a forked child.

@@ -90,7 +90,7 @@ impl Uring {
             conn.in_flight &= !bit::RECV;
             conn.cancelling = false;
         }
-        if conn.closing || conn.ended {
+        if conn.is_closing() || conn.ended {
             self.give_back(index);
             self.finish_close(token);
             return None;
@@ -142,7 +142,7 @@ impl Uring {
     fn is_paused(&self, token: Token) -> bool {
         self.conns
             .get(token)
-            .is_some_and(|conn| !conn.receiving && !conn.closing)
+            .is_some_and(|conn| !conn.receiving && !conn.is_closing())
     }
 
     fn on_no_bytes(&mut self, token: Token, result: i32) -> Option<Completion> {
@@ -188,7 +188,7 @@ impl Uring {
         if !cqueue::more(entry.flags()) {
             conn.in_flight &= !bit::BROKEN;
         }
-        if conn.closing {
+        if conn.is_closing() {
             self.finish_close(token);
             return None;
         }
@@ -234,7 +234,7 @@ impl Uring {
         let conn = self
             .conns
             .get_mut(token)
-            .filter(|conn| conn.receiving && !conn.closing)?;
+            .filter(|conn| conn.receiving && !conn.is_closing())?;
         let held: &mut Held = conn.held.as_mut()?;
         if let Some(piece) = held.pieces.pop_front() {
             if held.pieces.is_empty() && !held.eof {

@@ -1,14 +1,14 @@
 //! Sending and closing: one request in flight, short sends continued, files through `sendfile(2)`.
 
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 
 use io_uring::{cqueue, opcode, types};
 
 use super::conn::bit;
 use super::{Op, Uring};
 use crate::backend::{Completion, Token};
-use crate::out::{MAX_FILE_STEP, Out, closed_while_sending};
+use crate::out::{Advance, Out, closed_while_sending};
 use crate::sys;
 
 impl Uring {
@@ -41,8 +41,8 @@ impl Uring {
             Err(_) => Some(Err(io::Error::from_raw_os_error(-went))),
         };
         let result = match result {
-            Some(Err(error)) if is_passing(&error) && !conn.closing => None,
-            None if conn.closing => Some(Err(closed_while_sending())),
+            Some(Err(error)) if is_passing(&error) && !conn.is_closing() => None,
+            None if conn.is_closing() => Some(Err(closed_while_sending())),
             None if went == 0 => Some(Err(io::ErrorKind::WriteZero.into())),
             result => result,
         };
@@ -77,25 +77,16 @@ impl Uring {
         if conn.has(bit::ROOM) {
             return;
         }
-        let (
-            Some(socket),
-            Some(Out::File {
-                file,
-                offset,
-                left,
-                sent,
-            }),
-        ) = (&conn.socket, &mut conn.out)
-        else {
+        let (Some(socket), Some(Out::File(file))) = (&conn.socket, &mut conn.out) else {
             return;
         };
-        let before = *sent;
-        let progress = send_some(socket.as_fd(), file.as_fd(), offset, left, sent);
-        conn.progress += *sent - before;
-        match progress {
-            Ok(FileStep::Done) => self.finish_file(token, Ok(())),
-            Ok(FileStep::Turn) => self.again.push_back(token),
-            Ok(FileStep::Full) => {
+        let before = file.sent;
+        let result = without_blocking(socket.as_fd(), |socket| file.advance(socket));
+        conn.progress += file.sent - before;
+        match result {
+            Ok(Advance::Done) => self.finish_file(token, Ok(())),
+            Ok(Advance::Turn) => self.again.push_back(token),
+            Ok(Advance::Full) => {
                 conn.in_flight |= bit::ROOM;
                 let fd = types::Fd(conn.fd());
                 let entry = opcode::PollAdd::new(fd, libc::POLLOUT.cast_unsigned().into()).build();
@@ -116,25 +107,24 @@ impl Uring {
     pub(super) fn on_room(&mut self, token: Token) {
         let Some(conn) = self.conns.get_mut(token) else { return };
         conn.in_flight &= !bit::ROOM;
-        if conn.closing {
+        if conn.is_closing() {
             self.finish_close(token);
         } else {
             self.step_file(token);
         }
     }
 
-    /// With a FIN, or with what the socket is set to.
-    pub(super) fn start_close(&mut self, token: Token, finish: bool) {
+    /// Closes a connection, after what makes the close a FIN or a reset.
+    pub(super) fn start_close(&mut self, token: Token, ending: fn(BorrowedFd<'_>)) {
         if self.live(token).is_none() {
             return;
         }
         self.drop_held(token);
         let Some(conn) = self.live(token) else { return };
-        conn.closing = true;
+        conn.ending = Some(ending);
         conn.receiving = false;
-        conn.finish = finish;
         let fd = types::Fd(conn.fd());
-        let file_is_out = matches!(conn.out, Some(Out::File { .. }));
+        let file_is_out = matches!(conn.out, Some(Out::File(_)));
         let must_cancel = conn.in_flight != 0;
         if must_cancel {
             conn.in_flight |= bit::CANCEL;
@@ -166,55 +156,26 @@ impl Uring {
     pub(super) fn finish_close(&mut self, token: Token) {
         let creator = self.creator;
         let Some(conn) = self.conns.get_mut(token) else { return };
-        if !conn.closing || conn.in_flight != 0 {
+        let Some(ending) = conn.ending.filter(|_| conn.in_flight == 0) else {
             return;
-        }
+        };
         if let Some(socket) = conn.socket.take() {
             // Not in a child: it is the parent's connection.
-            if conn.finish && !sys::is_other_process(creator) {
-                sys::shutdown_both(socket.as_fd());
+            if !sys::is_other_process(creator) {
+                ending(socket.as_fd());
             }
             self.done.push_back(Completion::Closed { token });
         }
     }
 }
 
-enum FileStep {
-    Done,
-    /// The socket is full.
-    Full,
-    /// It is the others' turn.
-    Turn,
-}
-
-/// Sends up to [`MAX_FILE_STEP`] of a file, with the socket non-blocking meanwhile. Nothing else uses the socket
-/// in this time: its requests run on this thread only, inside an enter.
-fn send_some(
-    socket: std::os::fd::BorrowedFd<'_>,
-    file: std::os::fd::BorrowedFd<'_>,
-    offset: &mut u64,
-    left: &mut u64,
-    sent: &mut u64,
-) -> io::Result<FileStep> {
-    if *left == 0 {
-        return Ok(FileStep::Done);
-    }
-    let step = usize::try_from(MAX_FILE_STEP.min(*left)).unwrap_or(usize::MAX);
+/// Calls `f` with the socket non-blocking meanwhile. Nothing else uses the socket in this time: its requests run on this thread
+/// only, inside an enter.
+fn without_blocking<R>(socket: BorrowedFd<'_>, f: impl FnOnce(BorrowedFd<'_>) -> io::Result<R>) -> io::Result<R> {
     sys::set_nonblocking(socket, true)?;
-    let result = sys::sendfile(socket, file, *offset, step);
+    let result = f(socket);
     sys::set_nonblocking(socket, false)?;
-    match result {
-        Ok(0) => Ok(FileStep::Done), // the file is shorter than was asked for
-        Ok(went) => {
-            let went = went as u64;
-            *offset += went;
-            *left -= went;
-            *sent += went;
-            Ok(if *left == 0 { FileStep::Done } else { FileStep::Turn })
-        }
-        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(FileStep::Full),
-        Err(error) => Err(error),
-    }
+    result
 }
 
 /// Errors of a send that trying again cures.
