@@ -215,7 +215,8 @@ impl Backend for Uring {
             }
             self.ring = None;
             if self.is_busy() {
-                // Only a thread that does not own the ring comes here: the kernel may still be reading and writing.
+                // A thread that does not own the ring comes here, or one whose kernel did not let go in time: it may still
+                // be reading and writing.
                 self.buffers.take().into_iter().for_each(Buffers::forget);
                 std::mem::forget(std::mem::replace(&mut self.conns, Slots::new()));
             }

@@ -155,7 +155,10 @@ pub(crate) struct Uring {
 impl Uring {
     pub(crate) fn new(options: &Options) -> Result<Uring, Failure> {
         probe::probe()?;
+        let nested = Epoll::new().map_err(|error| probe::failure("epoll_create1", &error))?;
+        let bell = Bell::eventfd().map_err(|error| probe::failure("eventfd", &error))?;
         let ring = Ring::new(options.ring_entries).map_err(|error| probe::setup_failure(&error))?;
+        // Last: what fails after it would drop it before the ring that points at it.
         let buffers = Buffers::new(&ring, options.recv_buffers, options.recv_buffer_size)
             .map_err(|error| probe::failure("registering receive buffers", &error))?;
         Ok(Uring {
@@ -165,10 +168,10 @@ impl Uring {
             conns: Slots::new(),
             listeners: Vec::new(),
             foreign: Foreign::default(),
-            nested: Epoll::new().map_err(|error| probe::failure("epoll_create1", &error))?,
+            nested,
             nested_armed: false,
             nested_events: Vec::new(),
-            waker: Waker::new(Bell::eventfd().map_err(|error| probe::failure("eventfd", &error))?),
+            waker: Waker::new(bell),
             waker_armed: false,
             reaped: VecDeque::new(),
             done: VecDeque::new(),

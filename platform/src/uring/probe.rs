@@ -28,8 +28,8 @@ fn receive_once(ring: &mut Ring, buffers: &Buffers) -> Result<(), Failure> {
     let entry = opcode::RecvMulti::new(types::Fd(ours.as_raw_fd()), GROUP)
         .build()
         .user_data(1);
-    // SAFETY: the receive writes to provided buffers only, which outlive the ring; the socket lives until the end of
-    // file below has completed it.
+    // SAFETY: the receive writes to provided buffers only, which outlive the ring. What the entry names is no memory: the
+    // request holds the socket's file once it is submitted, which the first wait does.
     unsafe { ring.push(entry) };
     theirs
         .write_all(b"m0")
