@@ -172,8 +172,9 @@ pub enum Completion {
         /// Our address as the peer sees it; `None` on UNIX sockets.
         local: Option<SocketAddr>,
     },
-    /// Accepting failed with something that will not pass by itself (EMFILE, ENFILE, ENOBUFS, ENOMEM). The backend has
-    /// paused this listener, as by [`Backend::pause_accept`]; [`Backend::resume_accept`] tries again.
+    /// Accepting failed with something that will not pass by itself (EMFILE, ENFILE, ENOBUFS, ENOMEM; EINVAL of a socket that
+    /// another process has shut down). The backend has paused this listener, as by [`Backend::pause_accept`];
+    /// [`Backend::resume_accept`] tries again.
     AcceptFailed {
         /// Where.
         listener: ListenerId,

@@ -201,11 +201,12 @@ pub(crate) fn local_addr(fd: BorrowedFd<'_>) -> Option<SocketAddr> {
 }
 
 /// Whether an accept failed with something that does not pass by itself, rather than with a connection that was gone
-/// before it was taken (ECONNABORTED and the network errors that `accept(2)` passes on).
-pub(crate) fn is_exhaustion(error: &io::Error) -> bool {
+/// before it was taken (ECONNABORTED and the network errors that `accept(2)` passes on). EINVAL is a socket that does not
+/// listen any more: another process that has it has shut it down.
+pub(crate) fn is_lasting(error: &io::Error) -> bool {
     matches!(
         error.raw_os_error(),
-        Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM)
+        Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM | libc::EINVAL)
     )
 }
 

@@ -46,7 +46,7 @@ const CUT_TIME: Duration = Duration::from_millis(500);
 const DISCARD_TIME: Duration = Duration::from_secs(5);
 /// Jobs that may wait for the host before no further connection is accepted.
 const BACKLOG: usize = 4096;
-/// Accepting that failed for want of descriptors is tried again after this, or when a connection closes.
+/// Accepting that failed is tried again after this, or when a connection closes.
 const ACCEPT_RETRY: Duration = Duration::from_secs(1);
 /// A want of descriptors is over when none was felt for so long. At the limit each connection that ends lets one in, and the
 /// next one out: that is one line in the log, and not one a connection.
@@ -64,7 +64,7 @@ pub struct Engine {
     backend: Box<dyn Backend>,
     core: Core,
     listeners: Vec<ListenerId>,
-    /// Accepting is paused for want of descriptors until then.
+    /// Accepting has failed, and is paused until then.
     accept_again: Option<Instant>,
     /// Accepting is paused because the host does not take its jobs.
     backlogged: bool,
@@ -373,10 +373,13 @@ impl Engine {
 
     fn accept_failed(&mut self, error: &io::Error) {
         if self.core.note_shortage() {
-            self.core.log.warn(
-                "accept",
-                format_args!("accepting is paused, connections wait in the backlog: {error}"),
-            );
+            let why = match error.raw_os_error() {
+                Some(libc::EINVAL) => "another process has shut the listening socket down",
+                _ => "connections wait in the backlog",
+            };
+            self.core
+                .log
+                .warn("accept", format_args!("accepting is paused, {why}: {error}"));
         }
         self.accept_again = Some(self.core.now.plus(ACCEPT_RETRY));
     }

@@ -227,7 +227,7 @@ impl<P: Poller> Readiness<P> {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     self.accepting.pop_front();
                 }
-                Err(error) if sys::is_exhaustion(&error) => return Some(self.accept_failed(listener, error)),
+                Err(error) if sys::is_lasting(&error) => return Some(self.accept_failed(listener, error)),
                 // That connection was gone before it was taken: the next one, please.
                 Err(_) => {}
             }

@@ -65,7 +65,7 @@ impl Uring {
         } else {
             let error = io::Error::from_raw_os_error(-entry.result());
             // Anything else was a connection that was gone before it was taken, or our own cancel.
-            let failed = sys::is_exhaustion(&error) && !found.listener.paused && !found.closing;
+            let failed = sys::is_lasting(&error) && !found.listener.paused && !found.closing;
             found.listener.paused |= failed;
             failed.then_some(Completion::AcceptFailed { listener: id, error })
         };

@@ -92,6 +92,21 @@ contract! {
         rig.until("all are accepted", |rig| rig.accepted.len() == 1 + clients.len());
         set_soft_limit(limit);
     }
+
+    /// A listening socket that another process has shut down: accepting pauses, where it went round for ever.
+    fn accept_on_a_socket_that_was_shut_down(rig) {
+        let socket = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let elsewhere = socket.try_clone().unwrap();
+        let listener = rig.backend.listen(socket.into()).unwrap();
+        rig.turns_for(Duration::from_millis(10));
+        socket2::SockRef::from(&elsewhere).shutdown(std::net::Shutdown::Both).unwrap();
+        rig.until("accepting fails", |rig| !rig.accept_failures.is_empty());
+        assert_eq!(rig.accept_failures[0].raw_os_error(), Some(libc::EINVAL));
+        rig.turns_for(Duration::from_millis(50));
+        assert_eq!(rig.accept_failures.len(), 1, "it pauses");
+        let _others = rig.connect();
+        rig.backend.unlisten(listener);
+    }
 }
 
 /// Sets the soft limit of open files and returns what it was.
