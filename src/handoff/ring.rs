@@ -194,7 +194,7 @@ mod tests {
         let pusher = m0_platform::thread::spawn("pusher", move || {
             for n in 0..1_000_000_u64 {
                 while producer.push(n).is_err() {
-                    std::hint::spin_loop();
+                    std::thread::yield_now();
                 }
             }
         })
