@@ -1,6 +1,6 @@
 """Sums up the logs of ci/test.sh: what each stage ran, what was skipped, and one closing line.
 
-Reads the endings of `cargo test`, pytest, unittest, ci/sim.sh and ci/fuzz.sh. What ci/pytests.py calls
+Reads the endings of `cargo test`, pytest, unittest, ci/sim.sh and ci/fuzz.sh. What ci/unsteady.py calls
 unsteady counts as passed, and is named. A stage that failed without a count (it did not build, say) counts as one
 failure; one that passed but ran nothing is a failure too, since an empty suite proves nothing, unless it says why it
 was skipped.

@@ -64,7 +64,7 @@ python_tests() {
     local dir=$1 python=$2
     environment "$dir" "$python" || return 1
     # shellcheck disable=SC2086  # PYTEST_ARGS is a list of flags
-    timeout 1500 "$dir/bin/python" ci/pytests.py "$build/pytest-$(basename "$dir")" tests -n "${PYTEST_WORKERS:-6}" ${PYTEST_ARGS:-}
+    timeout 1500 "$dir/bin/python" ci/unsteady.py pytest "$build/pytest-$(basename "$dir")" tests -n "${PYTEST_WORKERS:-6}" ${PYTEST_ARGS:-}
 }
 
 with_python() {
@@ -88,7 +88,7 @@ rust_lane() {
     # With the emulation, so that the contract suite and the rest run over kqueue too.
     if wants rust; then
         # Not optimised, but for what other crates give, which the stages share.
-        stage rust cargo test --profile ci --config profile.ci.opt-level=0 \
+        stage rust python3 ci/unsteady.py cargo --profile ci --config profile.ci.opt-level=0 \
             --workspace --exclude m0-sim --no-default-features --features m0serve/emulated-kqueue
     fi
     if wants sim; then stage sim simulate; fi
