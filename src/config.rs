@@ -219,13 +219,21 @@ impl Config {
     /// # Errors
     /// An [`Exit`]: help and version (0), or a usage error (2).
     pub fn parse(argv: &[String]) -> Result<Config, Exit> {
-        Ok(Config::parse_with(argv, &|name| std::env::var(name).ok())?.look_for_strays())
+        Config::parse_with(argv, &|name| std::env::var(name).ok())?.look_around()
     }
 
-    fn look_for_strays(mut self) -> Config {
+    /// Looks for variables that begin as ours do and say nothing: those of no option, and values that are no text (R12).
+    fn look_around(mut self) -> Result<Config, Exit> {
         let set = std::env::vars_os().filter(|(_, value)| !value.is_empty());
-        self.strays = cli::strays(set.filter_map(|(name, _)| name.into_string().ok()));
-        self
+        let set = set.filter_map(|(name, value)| Some((name.into_string().ok()?, value)));
+        let set: Vec<_> = set.filter(|(name, _)| name.starts_with("M0_")).collect();
+        if let Some((name, _)) = set.iter().find(|(_, value)| value.to_str().is_none()) {
+            return Err(Exit::usage(format!(
+                "{name}: the value is no UTF-8 text; give one that is"
+            )));
+        }
+        self.strays = cli::strays(set.into_iter().map(|(name, _)| name));
+        Ok(self)
     }
 
     /// [`Config::parse`] over an environment of the caller's.
@@ -245,8 +253,7 @@ impl Config {
         options: &[(String, OptionValue)],
         mounts: &[(String, Option<String>)],
     ) -> Result<Config, Exit> {
-        let config = Config::from_options_with(options, mounts, &|name| std::env::var(name).ok())?;
-        Ok(config.look_for_strays())
+        Config::from_options_with(options, mounts, &|name| std::env::var(name).ok())?.look_around()
     }
 
     /// [`Config::from_options`] over an environment of the caller's.

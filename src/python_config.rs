@@ -2,6 +2,7 @@
 //!
 //! A thin skin: what an option is and means stands in [`crate::config`].
 
+use std::ffi::OsString;
 use std::sync::Arc;
 
 use pyo3::exceptions::{PyException, PyTypeError};
@@ -78,7 +79,8 @@ impl PyConfig {
 impl PyConfig {
     /// Parses a command line, without the program's name.
     #[staticmethod]
-    fn parse(argv: Vec<String>) -> PyResult<PyConfig> {
+    fn parse(argv: Vec<OsString>) -> PyResult<PyConfig> {
+        let argv = argv.into_iter().map(text).collect::<Result<Vec<String>, Exit>>()?;
         Ok(PyConfig {
             config: Arc::new(Config::parse(&argv)?),
         })
@@ -209,6 +211,14 @@ pub fn process_interface(names: &[String]) -> Interface {
     Config::interface_of(&each.collect::<Vec<_>>())
 }
 
+/// What every option is given as.
+fn text(given: OsString) -> Result<String, Exit> {
+    given.into_string().map_err(|given| {
+        let shown = given.to_string_lossy();
+        Exit::usage(format!("'{shown}' is no UTF-8 text; give one that is"))
+    })
+}
+
 /// One option's value; anything else than plain values and paths is a `TypeError`.
 fn option_value(name: &str, value: &Bound<'_, PyAny>) -> PyResult<OptionValue> {
     if value.is_none() {
@@ -219,10 +229,12 @@ fn option_value(name: &str, value: &Bound<'_, PyAny>) -> PyResult<OptionValue> {
         return Ok(OptionValue::Bool(value.is_true()));
     }
     if value.is_instance_of::<PyString>() {
-        return Ok(OptionValue::Str(value.extract()?));
+        return Ok(OptionValue::Str(text(value.extract()?)?));
     }
     if value.is_instance_of::<PyInt>() {
-        return Ok(OptionValue::Int(value.extract()?));
+        // One that 64 bits do not hold is for the option's own parser to refuse.
+        let number = value.extract().map(OptionValue::Int);
+        return number.or_else(|_| Ok(OptionValue::Str(value.str()?.extract()?)));
     }
     if value.is_instance_of::<PyFloat>() {
         return Ok(OptionValue::Float(value.extract()?));

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,6 +17,7 @@ from harness.client import Client
 from harness.server import Process, Target, under_validation
 from harness.targets import missing
 from harness.waiting import until
+from m0serve import Exit, Server
 
 pytestmark = [pytest.mark.own_process, pytest.mark.beyond_uvicorn("is started by a script of its own")]
 
@@ -52,6 +54,12 @@ def test_run_from_python_with_an_import_string_and_a_wrong_option(script: Script
     assert process.wait() == 2
     assert "max_body" in process.stderr or "--max-body" in process.stderr
     assert "Traceback" not in process.stderr
+
+
+@pytest.mark.parametrize("option", [{"port": 1 << 70}, {"root_path": "/\udcff"}], ids=["number", "text"])
+def test_a_value_that_no_option_can_hold_is_a_wrong_option(option: Any) -> None:
+    with pytest.raises(Exit, match=r"does not fit|is no UTF-8 text"):
+        Server("probe:app", **option)
 
 
 @pytest.mark.parametrize("model", ["pump", "inverted"])

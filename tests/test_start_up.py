@@ -168,6 +168,7 @@ def test_an_app_that_exits_on_import(app: str) -> None:
         (["probe:make()"], ["give probe:make --factory"]),
         (["probe:"], ["probe"]),
         ([":app"], ["app"]),
+        (["--root-path", "/\udcff", "probe:app"], ["UTF-8"]),
     ],
 )
 def test_wrong_usage_exits_2(arguments: list[str], parts: list[str]) -> None:
@@ -176,6 +177,7 @@ def test_wrong_usage_exits_2(arguments: list[str], parts: list[str]) -> None:
 
 def test_a_wrong_variable_is_named_by_its_own_name() -> None:
     assert_one_sentence(m0serve("probe:app", M0_PORT="http"), 2, "M0_PORT")
+    assert_one_sentence(m0serve("probe:app", M0_HOST="\udcff"), 2, "M0_HOST")
 
 
 def test_a_variable_that_nobody_reads_is_named_at_the_start() -> None:
