@@ -65,6 +65,13 @@ def test_a_busy_application_let_requests_time_out_that_had_arrived(start: Callab
         client.close()
 
 
+@pytest.mark.uvloop
+@pytest.mark.parametrize("by", ["asyncio", "asgiref"])
+def test_a_thread_could_not_make_what_the_loop_was_to_await(server: Server, by: str) -> None:
+    """So asgiref's WsgiToAsgi, which Flask's documentation shows, answered nothing but 500."""
+    assert server.get(f"/from_thread?by={by}").body == b"".join(b"%d" % number * 100_000 for number in range(5))
+
+
 @pytest.mark.beyond_uvicorn("has no pathsend")
 @pytest.mark.parametrize("kind", ["pipe", "folder", "device", "nothing"])
 def test_pathsend_of_a_pipe_stopped_the_server(server: Server, tmp_path: Path, kind: str) -> None:

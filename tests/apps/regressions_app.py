@@ -8,8 +8,11 @@ import os
 import signal
 import sys
 import time
+from asyncio import run_coroutine_threadsafe
 from typing import Any
 from urllib.parse import parse_qs
+
+from asgiref.sync import async_to_sync, sync_to_async
 
 
 async def reply(send: Any, body: bytes) -> None:
@@ -168,12 +171,26 @@ async def last_words(query: dict[str, str], receive: Any, send: Any) -> None:
             await send({"type": "http.response.body", "body": b"x", "more_body": True})
 
 
+async def from_thread(query: dict[str, str], receive: Any, send: Any) -> None:
+    """Synchronous code sends: it calls `send` on its own thread and has the loop await what that gives."""
+    loop = asyncio.get_running_loop()
+    by_loop = {"asgiref": async_to_sync(send), "asyncio": lambda it: run_coroutine_threadsafe(send(it), loop).result(9)}
+
+    def view(say: Any) -> None:
+        say({"type": "http.response.start", "status": 200, "headers": []})
+        for number in range(5):
+            say({"type": "http.response.body", "body": b"%d" % number * 100_000, "more_body": True})
+        say({"type": "http.response.body"})
+
+    await sync_to_async(view)(by_loop[query["by"]])
+
+
 HANDLERS = {
     f"/{handler.__name__}": handler
     for handler in (
         *(upload, download, crowd, endless, block, path),
         *(cancel_itself, fork, leave_a_child, stop_loop, cancel_all),
-        *(read_nothing, other_loop, late, last_words),
+        *(read_nothing, other_loop, late, last_words, from_thread),
     )
 }
 

@@ -205,13 +205,17 @@ class _Conversation:
                 self.complain("send-result", f"{value!r:.100}")
             if wrong:
                 self.complain("send-accepted", f"{wrong}: {shown()}")
+            elif not here:
+                taken()
 
+        # On another thread a message is not taken by the call, but where the loop awaits what that gave.
+        here = threading.get_ident() == self._thread
         try:
             inner = self._send(message)
         except BaseException as error:
             failed(error)
             raise
-        if not wrong:
+        if here and not wrong:
             taken()
         return self.watch("send-awaitable", inner, done, failed)
 

@@ -37,13 +37,18 @@ impl<T> ThreadBound<T> {
         }
     }
 
+    /// Whether this is its thread.
+    pub fn is_here(&self) -> bool {
+        self.owner == here()
+    }
+
     /// The value, on its own thread. Must not be held across a call into Python, which could come back here.
     ///
     /// # Errors
     /// RuntimeError on another thread, or when it is in use.
     #[inline]
     pub fn get(&self) -> PyResult<RefMut<'_, T>> {
-        if self.owner != here() {
+        if !self.is_here() {
             return Err(PyRuntimeError::new_err(
                 "this ASGI callable belongs to the event loop's thread",
             ));

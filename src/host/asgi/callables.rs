@@ -38,32 +38,23 @@ impl Exchange {
 
     /// The ASGI `send` callable.
     fn send<'py>(slf: &Bound<'py, Self>, message: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-        let py = slf.py();
-        let message = message
-            .cast::<PyDict>()
-            .map_err(|_| PyTypeError::new_err("an ASGI message must be a dict"))?;
-        let kind = message
-            .get_item(intern!(py, "type"))?
-            .ok_or_else(|| PyValueError::new_err("an ASGI message must have a \"type\""))?;
-        let kind = kind.cast::<PyString>()?.to_str()?;
         let exchange = slf.get();
-        let open = match kind {
-            "http.response.body" => exchange.body(py, message)?,
-            "http.response.start" => exchange.start(py, message)?,
-            "http.response.pathsend" => exchange.path(py, message)?,
-            other => return Err(exchange.unexpected(other)),
+        let kind = if exchange.state.is_here() {
+            match exchange.take(message)? {
+                None => return Ok(exchange.host.get().ready(slf.py())),
+                Some(body) => Kind::Send(body),
+            }
+        } else {
+            // A thread that has the loop await it: `run_coroutine_threadsafe`, or asgiref's `async_to_sync`.
+            Kind::Later(message.clone().unbind())
         };
-        if open {
-            return Ok(exchange.host.get().ready(py));
-        }
-        let body = exchange.state.get()?.bodies();
         let pending = Pending {
             exchange: slf.clone().unbind(),
-            kind: Kind::Send(body),
+            kind,
             waiting: None,
             over: false,
         };
-        Ok(Bound::new(py, pending)?.into_any())
+        Ok(Bound::new(slf.py(), pending)?.into_any())
     }
 
     /// The task of this request is done.
@@ -78,6 +69,28 @@ impl Exchange {
 }
 
 impl Exchange {
+    /// Takes a message. The number of the body that its `send` waits for, where there is no room for another.
+    fn take(&self, message: &Bound<'_, PyAny>) -> PyResult<Option<u64>> {
+        let py = message.py();
+        let message = message
+            .cast::<PyDict>()
+            .map_err(|_| PyTypeError::new_err("an ASGI message must be a dict"))?;
+        let kind = message
+            .get_item(intern!(py, "type"))?
+            .ok_or_else(|| PyValueError::new_err("an ASGI message must have a \"type\""))?;
+        let kind = kind.cast::<PyString>()?.to_str()?;
+        let open = match kind {
+            "http.response.body" => self.body(py, message)?,
+            "http.response.start" => self.start(py, message)?,
+            "http.response.pathsend" => self.path(py, message)?,
+            other => return Err(self.unexpected(other)),
+        };
+        if open {
+            return Ok(None);
+        }
+        Ok(Some(self.state.get()?.bodies()))
+    }
+
     fn unexpected(&self, kind: &str) -> PyErr {
         let expected = match self.state.get().map(|state| state.stage) {
             Ok(Stage::Waiting) => "Expected ASGI message 'http.response.start'",
@@ -257,11 +270,12 @@ fn to_bytes(body: Bound<'_, PyAny>) -> PyResult<Bound<'_, PyBytes>> {
     Ok(py.get_type::<PyBytes>().call1((body,))?.cast_into::<PyBytes>()?)
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Receive,
     /// Of the body with this number.
     Send(u64),
+    /// Of a message that was given on another thread, and is taken once the loop's awaits it.
+    Later(Py<PyAny>),
 }
 
 /// An awaitable of one `receive` or `send` call.
@@ -337,9 +351,13 @@ impl Pending {
                 }
             }
         }
-        let done = match self.kind {
+        let done = match &self.kind {
             Kind::Receive => self.step_receive(py)?,
-            Kind::Send(body) => self.step_send(py, body)?,
+            Kind::Send(body) => self.step_send(py, *body)?,
+            Kind::Later(message) => {
+                let message = message.clone_ref(py);
+                self.step_later(py, &message)?
+            }
         };
         match done {
             Some(value) => {
@@ -386,6 +404,16 @@ impl Pending {
         Ok(state.may_send(body).then(|| py.None()))
     }
 
+    /// Takes a message that was given on another thread; once, whatever comes of it.
+    fn step_later(&mut self, py: Python<'_>, message: &Py<PyAny>) -> PyResult<Option<Py<PyAny>>> {
+        self.over = true;
+        let taken = self.exchange.get().take(message.bind(py))?;
+        let Some(body) = taken else { return Ok(Some(py.None())) };
+        self.over = false;
+        self.kind = Kind::Send(body);
+        self.step_send(py, body)
+    }
+
     /// A `send` that waited is over.
     fn sent(&mut self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
         self.over = true;
@@ -402,6 +430,7 @@ impl Pending {
         match self.kind {
             Kind::Receive => exchange.state.get()?.wait_to_receive(&future)?,
             Kind::Send(body) => exchange.state.get()?.wait_to_send(body, &future)?,
+            Kind::Later(_) => unreachable!("its message has been taken"),
         }
         let mut iterator = future.try_iter()?;
         let yielded = iterator
