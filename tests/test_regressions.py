@@ -183,6 +183,20 @@ def test_a_signal_went_unseen_once_another_loop_had_been_closed(start: Callable[
     assert "does not end" not in server.stderr
 
 
+@pytest.mark.beyond_uvicorn("prints its own traceback")
+def test_a_signal_handler_that_raised_ended_the_server_without_a_drain(start: Callable[..., Server]) -> None:
+    """Requests were cut off, no lifespan was shut down, and what was pending was destroyed and said so."""
+    server = start("regressions_app:app")
+    with server.connect() as client:
+        client.send(request("/late?after=0.3"))
+        assert server.get("/alarm").body == b"set"
+        assert client.response().status == 200
+    assert server.wait() == 1
+    assert "an exception broke off the event loop" in server.stderr
+    assert server.stderr.count("Traceback") == 1
+    assert "destroyed" not in server.stderr
+
+
 @pytest.mark.beyond_uvicorn("has no watchdog")
 def test_a_signal_was_an_error_of_the_applications_where_no_thread_could_be_started(
     start: Callable[..., Server],

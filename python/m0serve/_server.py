@@ -147,7 +147,7 @@ class Server:
             self._loop = loop
         # A task of its own rather than run_forever: it is the root task that anyio looks for.
         main = _MainTask(self._main(loop), loop, self._cancelled)
-        mine = os.getpid()
+        mine, broken = os.getpid(), False
         os.register_at_fork(after_in_child=partial(_in_child, weakref.ref(self)))
         while True:
             try:
@@ -164,9 +164,18 @@ class Server:
             except BaseException as error:
                 if os.getpid() != mine:
                     end_child(error)
-                if main.done() or not isinstance(error, RuntimeError):
+                stopped = isinstance(error, RuntimeError) and "stopped before" in str(error)  # asyncio's own words
+                if main.done() or (not stopped and broken):
                     raise
-                say("error: the application stopped the event loop; the server stops")
+                if stopped:
+                    say("error: the application stopped the event loop; the server stops")
+                else:
+                    # While the loop waits, signal handlers of the application's run inside its machinery. What cannot
+                    # go on is raised a second time.
+                    broken = True
+                    say("error: an exception broke off the event loop; the server stops")
+                    hide_machinery(error)
+                    show(error)
                 self._fail(SystemExit(1))
         return code if self._failure is None else code_of(self._failure)
 

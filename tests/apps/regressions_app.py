@@ -153,6 +153,17 @@ async def other_loop(query: dict[str, str], receive: Any, send: Any) -> None:
     await reply(send, b"closed")
 
 
+async def alarm(query: dict[str, str], receive: Any, send: Any) -> None:
+    """A signal comes while the loop waits, and its handler raises."""
+
+    def ring(*_: object) -> None:
+        raise ValueError("expected-by-the-test")
+
+    signal.signal(signal.SIGALRM, ring)
+    await reply(send, b"set")
+    signal.setitimer(signal.ITIMER_REAL, 0.1)
+
+
 async def late(query: dict[str, str], receive: Any, send: Any) -> None:
     """How long a short sleep was."""
     began = time.monotonic()
@@ -190,7 +201,7 @@ HANDLERS = {
     for handler in (
         *(upload, download, crowd, endless, block, path),
         *(cancel_itself, fork, leave_a_child, stop_loop, cancel_all),
-        *(read_nothing, other_loop, late, last_words, from_thread),
+        *(read_nothing, other_loop, alarm, late, last_words, from_thread),
     )
 }
 
