@@ -101,13 +101,6 @@ impl Logger {
         level <= self.shared.level
     }
 
-    /// Whether requests get a line.
-    #[must_use]
-    #[inline]
-    pub fn access_enabled(&self) -> bool {
-        self.shared.access
-    }
-
     /// The server cannot do what it is for.
     pub fn error(&self, kind: &'static str, message: impl fmt::Display) {
         self.say(LogLevel::Error, kind, &message);

@@ -287,11 +287,8 @@ impl<T> Baton<T> {
     pub fn accept(&self, thread: u8, ring: impl FnOnce()) -> bool {
         {
             let mut idle = self.idle();
-            assert_eq!(
-                idle.called.take(),
-                Some(thread),
-                "only a thread that was called is ready"
-            );
+            let called = idle.called.take();
+            assert_eq!(called, Some(thread), "only a thread that was called is ready");
             if !self.make_ready(&mut idle, thread) {
                 return false;
             }
