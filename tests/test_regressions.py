@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
+import urllib.request
+import weakref
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -276,6 +281,44 @@ def test_run_inside_a_running_loop_wrote_the_same_line_for_ever() -> None:
         assert server.address == ""
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("model", ["inverted", "pump"])
+@pytest.mark.parametrize("interface", ["asgi", "wsgi"])
+def test_servers_whose_applications_knew_them_were_never_freed(interface: str, model: Any) -> None:
+    """Nor were their descriptors, ten of each that served WSGI: a test suite that made a hundred had none left."""
+
+    class Asgi:
+        async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+            self.last = scope, receive, send
+            await send({"type": "http.response.start", "status": 204})
+            await send({"type": "http.response.body"})
+
+    class Wsgi:
+        def __call__(self, environ: Any, start_response: Any) -> list[bytes]:
+            self.last = environ, start_response
+            start_response("204 No Content", [])
+            return []
+
+    def serve() -> weakref.ref[Any]:
+        app: Any = Asgi() if interface == "asgi" else Wsgi()
+        app.server = Embedded(app, port=0, model=model, lifespan="off", log_level="error")
+        thread = threading.Thread(target=app.server.run)
+        thread.start()
+        assert app.server.started.wait(10)
+        with urllib.request.urlopen(app.server.address, timeout=10) as response:
+            assert response.status == 204
+        app.server.stop()
+        thread.join()
+        return weakref.ref(app)
+
+    serve()
+    gc.collect()
+    before = len(os.listdir("/proc/self/fd"))
+    ended = serve()
+    gc.collect()
+    assert ended() is None
+    assert len(os.listdir("/proc/self/fd")) == before
 
 
 def test_a_current_folder_that_is_gone_was_a_traceback_of_ours(tmp_path: Path) -> None:

@@ -46,6 +46,9 @@ impl Thread {
     }
 }
 
+/// The host of WSGI applications, and the threads that it runs on.
+type Views = (wsgi::Host, Arc<Crew>);
+
 /// One server.
 #[pyclass(frozen, module = "m0serve._native")]
 pub struct Service {
@@ -61,8 +64,8 @@ pub struct Service {
     pub(super) thread: Mutex<Thread>,
     pub(super) stats: Arc<SharedStats>,
     pub(super) log: Logger,
-    /// The host of WSGI applications, and the threads that it runs on.
-    wsgi: OnceLock<(wsgi::Host, Arc<Crew>)>,
+    /// The host of WSGI applications, and the threads that it runs on; until the end, and for each of them until its own.
+    wsgi: Mutex<Option<Arc<Views>>>,
     /// What drives the turn on a loop that is not ours.
     foreign_loop: OnceLock<Py<PyAny>>,
 }
@@ -120,7 +123,7 @@ impl Service {
             thread: Mutex::new(thread),
             stats,
             log,
-            wsgi: OnceLock::new(),
+            wsgi: Mutex::new(None),
             foreign_loop: OnceLock::new(),
         })
     }
@@ -164,8 +167,8 @@ impl Service {
         let own = self.is_own_loop();
         let crew = self.make_crew()?;
         let (scopes, asgi, wsgi) = self.sort_apps(py, apps, bound, crew.as_deref())?;
-        let runtime = Runtime::new(event_loop, asgi, own)?;
-        self.host.get().start(runtime, scopes)?;
+        let runtime = Runtime::new(event_loop, own)?;
+        self.host.get().start(runtime, scopes, asgi)?;
         let socket = bound.listen().map_err(|error| Exit::failure(error.to_string()))?;
         let baton = self.run(socket)?;
         if let Some(crew) = crew {
@@ -174,7 +177,7 @@ impl Service {
                 self.driver.get().set_crew(crew.clone());
             }
             let host = wsgi::Host::new(py, wsgi, crew.clone(), asyncio, baton, self.log.clone())?;
-            assert!(self.wsgi.set((host, crew)).is_ok(), "a server is started once");
+            *self.wsgi.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new((host, crew)));
         }
         if !own {
             let drive = py.import("m0serve._foreign")?.getattr("Foreign")?;
@@ -215,7 +218,7 @@ impl Service {
 
     /// Method and path of each request in flight.
     fn abandoned(&self, py: Python<'_>) -> PyResult<Vec<String>> {
-        let mut names = self.wsgi.get().map_or_else(Vec::new, |(_, crew)| crew.at_work());
+        let mut names = self.views().map_or_else(Vec::new, |views| views.1.at_work());
         names.extend(self.host.get().in_flight(py)?.into_iter().map(|(name, _)| name));
         Ok(names)
     }
@@ -223,17 +226,17 @@ impl Service {
     /// How many threads are to call [`Service::work`].
     #[getter]
     fn threads(&self) -> usize {
-        self.wsgi.get().map_or(0, |(_, crew)| crew.size())
+        self.views().map_or(0, |views| views.1.size())
     }
 
     /// Serves views in the calling thread. It may hold the loop, so a failed assertion in it ends the process as one in the
     /// loop's own thread does: else it would take the server with it in silence.
     fn work(&self, py: Python<'_>) -> PyResult<()> {
-        let Some((host, _)) = self.wsgi.get() else {
+        let Some(views) = self.views() else {
             return Ok(());
         };
         let work = || {
-            host.work(py);
+            views.0.work(py);
             Ok(())
         };
         Ok(guard(&self.log, work)?)
@@ -241,8 +244,8 @@ impl Service {
 
     /// Sends the threads home that have nothing to do.
     fn end_work(&self) {
-        if let Some((host, _)) = self.wsgi.get() {
-            host.send_home();
+        if let Some(views) = self.views() {
+            views.0.send_home();
         }
     }
 
@@ -265,8 +268,8 @@ impl Service {
 
     /// In a child that the application forked: from here on nothing reaches a connection.
     fn forked(&self) -> PyResult<()> {
-        if let Some((_, crew)) = self.wsgi.get() {
-            crew.set_forked();
+        if let Some(views) = self.views() {
+            views.1.set_forked();
         }
         self.host.get().shared.get()?.forked = true;
         Ok(())
@@ -311,6 +314,9 @@ impl Service {
         if let Some(bound) = self.bound.get() {
             listen::clean_up(bound);
         }
+        self.host.get().close()?;
+        let views = self.wsgi.lock().unwrap_or_else(PoisonError::into_inner).take();
+        drop(views); // not under the lock: it may run code of theirs
         self.driver.get().close()?;
         if let Some(foreign) = self.foreign_loop.get() {
             foreign.bind(py).call_method0("close")?;
@@ -321,6 +327,10 @@ impl Service {
 }
 
 impl Service {
+    fn views(&self) -> Option<Arc<Views>> {
+        self.wsgi.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     fn is_own_loop(&self) -> bool {
         matches!(self.config.event_loop, LoopChoice::Auto | LoopChoice::Asyncio)
     }

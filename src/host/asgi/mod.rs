@@ -44,6 +44,8 @@ pub struct Shared {
     /// The host's side of each exchange, by its slot.
     table: Vec<Option<Py<Exchange>>>,
     scopes: Option<Scopes>,
+    /// Applications by the number of their mount; none for those of another host.
+    apps: Vec<Option<Py<PyAny>>>,
     /// When the first frame was pushed that has not left.
     unflushed: Option<Instant>,
     /// The engine said that the drain is over.
@@ -126,6 +128,7 @@ impl Host {
             foreign,
             table: Vec::new(),
             scopes: None,
+            apps: Vec::new(),
             unflushed: None,
             stopped: false,
             closing: false,
@@ -144,11 +147,25 @@ impl Host {
     }
 
     /// Tells it the loop and the applications.
-    pub fn start(&self, runtime: Runtime, scopes: Scopes) -> PyResult<()> {
-        self.shared.get()?.scopes = Some(scopes);
+    pub fn start(&self, runtime: Runtime, scopes: Scopes, apps: Vec<Option<Py<PyAny>>>) -> PyResult<()> {
+        let mut shared = self.shared.get()?;
+        shared.scopes = Some(scopes);
+        shared.apps = apps;
+        drop(shared);
         self.runtime
             .set(runtime)
             .map_err(|_| PyRuntimeError::new_err("the server has been started already"))
+    }
+
+    /// Lets go of the applications, which may hold their server, or a `send` of this host: no collector sees through it
+    /// (R9). No request comes after this.
+    pub fn close(&self) -> PyResult<()> {
+        let (apps, scopes) = {
+            let mut shared = self.shared.get()?;
+            (std::mem::take(&mut shared.apps), shared.scopes.take())
+        };
+        drop((apps, scopes)); // outside of the borrow: it may run code of theirs
+        Ok(())
     }
 
     /// Says how to ask for a turn, where the loop is not ours: nothing else looks at what was pushed between two turns.
@@ -168,7 +185,7 @@ impl Host {
         }
     }
 
-    /// Loop and applications.
+    /// The loop.
     pub fn runtime(&self) -> &Runtime {
         self.runtime.get().expect("no request comes before the start")
     }

@@ -1,13 +1,11 @@
-//! What the host needs of Python, looked up once: the loop, the application, asyncio's Task.
+//! What the host needs of Python, looked up once: the loop, asyncio's Task.
 
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyType};
 
-/// The loop and the applications of a host that has been started.
+/// The loop of a host that has been started.
 pub struct Runtime {
-    /// ASGI applications by the number of their mount; none for those of another host.
-    apps: Vec<Option<Py<PyAny>>>,
     /// The event loop.
     pub event_loop: Py<PyAny>,
     /// The context that turns start from: the one the server was started in.
@@ -39,7 +37,7 @@ impl Runtime {
     ///
     /// # Errors
     /// Whatever is missing.
-    pub fn new(event_loop: &Bound<'_, PyAny>, apps: Vec<Option<Py<PyAny>>>, own_loop: bool) -> PyResult<Self> {
+    pub fn new(event_loop: &Bound<'_, PyAny>, own_loop: bool) -> PyResult<Self> {
         let py = event_loop.py();
         let version = py.version_info();
         let eager = if eager_is_safe((version.major, version.minor, version.patch), own_loop) {
@@ -55,7 +53,6 @@ impl Runtime {
             helpers.getattr("hush_exits")?.call1((event_loop,))?;
         }
         Ok(Runtime {
-            apps,
             create_future: event_loop.getattr("create_future")?.unbind(),
             create_task: event_loop.getattr("create_task")?.unbind(),
             get_task_factory: event_loop.getattr("get_task_factory")?.unbind(),
@@ -68,12 +65,6 @@ impl Runtime {
             is_farewell: helpers.getattr("is_farewell")?.unbind(),
             client_disconnected: helpers.getattr("ClientDisconnected")?.cast_into()?.unbind(),
         })
-    }
-
-    /// The application of a mount.
-    pub fn app<'py>(&self, py: Python<'py>, mount: u16) -> &Bound<'py, PyAny> {
-        let app = self.apps[usize::from(mount)].as_ref();
-        app.expect("a request comes to the host of its application").bind(py)
     }
 
     /// An asyncio handle for `callback`. A nested event loop asks for one within a request, whose context must not be what

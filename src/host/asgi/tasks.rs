@@ -25,19 +25,23 @@ pub fn begin(host: &Bound<'_, Host>, mut request: Box<Request>, plain: bool) -> 
             state: ThreadBound::new(state),
         },
     )?;
-    let scope = {
+    let (scope, app) = {
         let mut shared = host.get().shared.get()?;
         shared.insert(id, exchange.clone().unbind());
+        let app = shared.apps[usize::from(request.mount)].as_ref();
+        let app = app
+            .expect("a request comes to the host of its application")
+            .bind(py)
+            .clone();
         let scopes = shared.scopes.as_mut().expect("scopes come with the start");
-        scopes.build(py, &request)
+        (scopes.build(py, &request), app)
     };
-    let mount = request.mount;
     drop(request);
     let runtime = host.get().runtime();
     let receive = exchange.getattr(intern!(py, "receive"))?;
     let send = exchange.getattr(intern!(py, "send"))?;
     let started = scope
-        .and_then(|scope| runtime.app(py, mount).call1((scope, receive, send)))
+        .and_then(|scope| app.call1((scope, receive, send)))
         .and_then(|made| runtime.spawn(made, plain));
     let task = match started {
         Ok(task) => task,
