@@ -71,6 +71,18 @@ def test_a_busy_application_let_requests_time_out_that_had_arrived(start: Callab
 
 
 @pytest.mark.uvloop
+def test_a_stream_of_events_held_the_drain_up_for_all_of_its_time(start: Callable[..., Server]) -> None:
+    """sse-starlette ends its streams when uvicorn stops, and did not know that the server did."""
+    server = start("regressions_app:app")
+    with server.connect() as client:
+        client.send(request("/until_exit"))
+        server.signal(signal.SIGTERM)
+        assert client.response().body == b"xover"
+    assert server.wait() == 0
+    assert "abandoned" not in server.stderr
+
+
+@pytest.mark.uvloop
 @pytest.mark.parametrize("by", ["asyncio", "asgiref"])
 def test_a_thread_could_not_make_what_the_loop_was_to_await(server: Server, by: str) -> None:
     """So asgiref's WsgiToAsgi, which Flask's documentation shows, answered nothing but 500."""

@@ -356,7 +356,13 @@ class Server:
             self._watchdog.arm(self._config.drain_timeout + LAST, 0)
 
     def _signals(self, loop: asyncio.AbstractEventLoop) -> Signals:
-        return Signals(loop, first=self._arm, wake=self._begin_stop, second=self._second_signal)
+        return Signals(
+            loop,
+            first=self._arm,
+            wake=self._begin_stop,
+            second=self._second_signal,
+            stopping=lambda: self._stop_asked,
+        )
 
     def _second_signal(self, number: int) -> None:
         names: list[str] = []

@@ -112,11 +112,13 @@ class Signals:
         first: Callable[[], None],
         wake: Callable[[], None],
         second: Callable[[int], None],
+        stopping: Callable[[], bool],
     ) -> None:
         self._loop = loop
         self._first = first
         self._wake = wake
         self._second = second
+        self._stopping = stopping
         self._seen = False
         self._before: dict[signal.Signals, Any] = {}
 
@@ -137,6 +139,12 @@ class Signals:
                 self._loop.remove_signal_handler(number)
             # None: a handler that was not set from Python cannot be put back from Python.
             signal.signal(number, signal.SIG_DFL if before is None else before)
+
+    @property
+    def should_exit(self) -> bool:
+        """Whether the server drains, by uvicorn's name: sse-starlette looks behind the handler of SIGTERM for an object
+        that has it, and then ends its streams, which would hold a drain up for all of its time."""
+        return self._stopping()
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if self._seen:

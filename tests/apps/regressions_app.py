@@ -196,12 +196,21 @@ async def from_thread(query: dict[str, str], receive: Any, send: Any) -> None:
     await sync_to_async(view)(by_loop[query["by"]])
 
 
+async def until_exit(query: dict[str, str], receive: Any, send: Any) -> None:
+    """A stream of events as sse-starlette has them: it asks whom the signals go to whether the server stops."""
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body", "body": b"x", "more_body": True})
+    while not signal.getsignal(signal.SIGTERM).__self__.should_exit:  # type: ignore[union-attr]  # noqa: ASYNC110
+        await asyncio.sleep(0.05)
+    await send({"type": "http.response.body", "body": b"over"})
+
+
 HANDLERS = {
     f"/{handler.__name__}": handler
     for handler in (
         *(upload, download, crowd, endless, block, path),
         *(cancel_itself, fork, leave_a_child, stop_loop, cancel_all),
-        *(read_nothing, other_loop, alarm, late, last_words, from_thread),
+        *(read_nothing, other_loop, alarm, late, last_words, from_thread, until_exit),
     )
 }
 
