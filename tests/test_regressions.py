@@ -114,6 +114,18 @@ def test_a_cut_upload_was_reported_as_the_applications_fault(start: Callable[...
     assert "returned without" not in server.stderr
 
 
+@pytest.mark.beyond_uvicorn("never ends such a request either")
+def test_a_request_whose_error_could_not_be_looked_into_was_never_over(start: Callable[..., Server]) -> None:
+    server = start("regressions_app:app")
+    with server.connect() as client:
+        client.send(request("/raise_opaque"))
+        server.line("waiting")
+        client.reset()
+    server.line("Opaque, of which no more can be shown: ValueError: opaque")
+    assert server.stop() == 0
+    server.line("stopping: nothing in flight")
+
+
 @pytest.mark.beyond_uvicorn("prints a traceback")
 def test_a_request_that_was_cancelled_left_no_word(start: Callable[..., Server]) -> None:
     server = start("regressions_app:app")

@@ -39,7 +39,13 @@ def answer(text: str) -> None:
 
 def show(error: BaseException) -> None:
     """Writes the application's traceback: every frame of it, and none of ours or of the import machinery's."""
-    _write(sys.stderr, "".join(_trimmed(error).format()))
+    try:
+        lines = list(_trimmed(error).format())
+    except Exception as why:
+        # An error may have properties of the application's for what Python asks it; its frames are Python's own.
+        frames = traceback.format_tb(error.__traceback__)
+        lines = [*frames, f"{type(error).__name__}, of which no more can be shown: {type(why).__name__}: {why}\n"]
+    _write(sys.stderr, "".join(lines))
 
 
 def hide_machinery(error: BaseException) -> None:

@@ -205,12 +205,26 @@ async def until_exit(query: dict[str, str], receive: Any, send: Any) -> None:
     await send({"type": "http.response.body", "body": b"over"})
 
 
+class Opaque(Exception):
+    """Nobody is told what caused it."""
+
+    @property
+    def __cause__(self) -> Any:  # type: ignore[override]
+        raise ValueError("opaque")
+
+
+async def raise_opaque(query: dict[str, str], receive: Any, send: Any) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        print("waiting", file=sys.stderr)
+    raise Opaque
+
+
 HANDLERS = {
     f"/{handler.__name__}": handler
     for handler in (
         *(upload, download, crowd, endless, block, path),
         *(cancel_itself, fork, leave_a_child, stop_loop, cancel_all),
-        *(read_nothing, other_loop, alarm, late, last_words, from_thread, until_exit),
+        *(read_nothing, other_loop, alarm, late, last_words, from_thread, until_exit, raise_opaque),
     )
 }
 

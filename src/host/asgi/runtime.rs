@@ -107,12 +107,11 @@ impl Runtime {
         PyErr::from_type(self.client_disconnected.bind(py).clone(), "the client has disconnected")
     }
 
-    /// Whether an application that failed after its client had gone only passed that on.
-    ///
-    /// # Errors
-    /// Whatever the look into the error raises.
-    pub fn is_farewell(&self, py: Python<'_>, error: &PyErr) -> PyResult<bool> {
-        self.is_farewell.bind(py).call1((error.value(py),))?.is_truthy()
+    /// Whether an application that failed after its client had gone only passed that on. Not where the look into its error
+    /// raises: that is code of the application's, and the exchange has still to be released.
+    pub fn is_farewell(&self, py: Python<'_>, error: &PyErr) -> bool {
+        let answer = self.is_farewell.bind(py).call1((error.value(py),));
+        answer.and_then(|answer| answer.is_truthy()).unwrap_or(false)
     }
 
     /// Prints an application's traceback; see `m0serve._tasks.report`.

@@ -109,7 +109,7 @@ fn failed(exchange: &Bound<'_, Exchange>, error: &PyErr) -> PyResult<()> {
     let host = exchange.get().host.get();
     // Before the state is borrowed: it looks into an error of the application's, which is Python code.
     let pointless = exchange.get().state.get()?.is_pointless();
-    let farewell = pointless && host.runtime().is_farewell(py, error)?;
+    let farewell = pointless && host.runtime().is_farewell(py, error);
     let (id, name, cancelled, quiet) = {
         let state = exchange.get().state.get()?;
         let cancelled = error.is_instance(py, &py.import("asyncio")?.getattr("CancelledError")?);
