@@ -157,6 +157,16 @@ def test_a_forked_child_answered_its_parents_client(start: Callable[..., Server]
     assert server.stop() == 0
 
 
+@pytest.mark.beyond_uvicorn("the child goes on")
+def test_a_signal_to_a_forked_child_was_taken_by_the_server(start: Callable[..., Server]) -> None:
+    """multiprocessing ends its children by SIGTERM: they went on, and on Python 3.11 their parent stopped."""
+    server = start("regressions_app:app")
+    with server.connect() as client:
+        assert client.get("/fork?how=wait").body == b"-15"
+        assert client.get("/upload").body == b"0 1"
+    assert "stopping" not in server.stderr
+
+
 @pytest.mark.beyond_uvicorn("its clients never hear of it")
 def test_closing_waited_for_a_child_that_had_the_connection(start: Callable[..., Server]) -> None:
     """Who asked again on a connection that had been idle for too long had no answer as long as the child lived."""

@@ -71,6 +71,7 @@ class Server:
         self._stopping: asyncio.Event | None = None
         self._failure: BaseException | None = None
         self._workers: Workers | None = None
+        self._handlers: Signals | None = None
         # Only where the process is ours to end.
         self._watchdog: Watchdog | None = None
 
@@ -356,13 +357,14 @@ class Server:
             self._watchdog.arm(self._config.drain_timeout + LAST, 0)
 
     def _signals(self, loop: asyncio.AbstractEventLoop) -> Signals:
-        return Signals(
+        self._handlers = Signals(
             loop,
             first=self._arm,
             wake=self._begin_stop,
             second=self._second_signal,
             stopping=lambda: self._stop_asked,
         )
+        return self._handlers
 
     def _second_signal(self, number: int) -> None:
         names: list[str] = []
@@ -388,6 +390,8 @@ class _MainTask(asyncio.Task[int]):
 
 def _in_child(reference: weakref.ref[Server]) -> None:
     server = reference()
+    if server is not None and server._handlers is not None:
+        server._handlers.leave()
     if server is not None and server._service is not None:
         with suppress(RuntimeError):  # forked by a thread that has no way to the connections anyway
             server._service.forked()

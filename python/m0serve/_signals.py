@@ -102,6 +102,10 @@ def _busy(watched: int) -> str:
     return " and ".join(parts) or "it is held up in native code"
 
 
+def _nothing() -> None:
+    """Python's own handlers have run by the time the loop calls this."""
+
+
 class Signals:
     """While entered, on the main thread: the first signal calls ``first`` and, from the loop, ``wake``."""
 
@@ -125,8 +129,9 @@ class Signals:
     def __enter__(self) -> None:
         for number in SIGNALS:
             self._before[number] = signal.getsignal(number)
-            # The loop's handler brings the wake-up descriptor, by which a waiting loop notices a signal.
-            self._loop.add_signal_handler(number, self._wake)
+            # The loop's handler brings the wake-up descriptor, by which a waiting loop notices a signal. That is all: a
+            # child has the same descriptor, and what it is told (by multiprocessing, to end) is not told to us.
+            self._loop.add_signal_handler(number, _nothing)
             # Not restarted after it: a call in which the application blocks this thread (a child that is waited for, a
             # socket, a lock) would go on before Python's handlers have run, and no signal would end the process.
             signal.signal(number, self._handle)
@@ -146,11 +151,19 @@ class Signals:
         that has it, and then ends its streams, which would hold a drain up for all of its time."""
         return self._stopping()
 
+    def leave(self) -> None:
+        """In a forked child: signals do to it what they did before, and wake nobody in its parent."""
+        for number, before in self._before.items():
+            with suppress(ValueError):  # not its main thread
+                if signal.getsignal(number) == self._handle:
+                    signal.set_wakeup_fd(-1)
+                    signal.signal(number, signal.SIG_DFL if before is None else before)
+
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if self._seen:
             self._second(number)
         self._seen = True
         self._first()
-        # The wake-up descriptor is the process's only one, and gone once another loop of this thread had handlers.
+        # Also without the wake-up descriptor: the process has one, gone once another loop of this thread had handlers.
         with suppress(RuntimeError):  # closed meanwhile: it has stopped
             self._loop.call_soon_threadsafe(self._wake)

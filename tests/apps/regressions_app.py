@@ -99,11 +99,20 @@ async def cancel_itself(query: dict[str, str], receive: Any, send: Any) -> None:
 
 async def fork(query: dict[str, str], receive: Any, send: Any) -> None:
     """Forks; the child leaves in the way that is asked for, and its exit code is the answer."""
+    reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
         if query["how"] == "exit":
             sys.exit(5)
+        if query["how"] == "wait":
+            os.write(writer, b"!")
+            time.sleep(30)  # noqa: ASYNC251 - this process serves nobody
         return  # as if it were the server
+    if query["how"] == "wait":
+        os.read(reader, 1)
+        os.kill(child, signal.SIGTERM)
+    os.close(reader)
+    os.close(writer)
     deadline = time.monotonic() + 5
     while time.monotonic() < deadline:
         done, status = os.waitpid(child, os.WNOHANG)  # noqa: ASYNC222 - does not block
