@@ -124,6 +124,14 @@ def test_a_failed_assertion_in_a_handler_thread_ends_the_process(start: Start) -
     assert "failed an assertion; this is a defect of m0serve" in server.stderr
 
 
+@pytest.mark.parametrize("library", ["gevent", "eventlet"])
+def test_greenlets_in_the_place_of_threads_hung_before_the_start_and_took_no_signal(start: Start, library: str) -> None:
+    server = start("greenlets:app", env={"LIBRARY": library}, validated=False, wait_ready=False)
+    assert server.wait() == 1
+    assert f"{library} has made greenlets of threads" in server.stderr
+    assert "Traceback" not in server.stderr
+
+
 def test_a_server_whose_threads_could_not_all_be_started_hung_in_silence(start: Start) -> None:
     """It listened and served nobody: the end waited for the loop, and the loop for threads that nobody sent home."""
     server = start("few_threads:view", "--blocking-threads", "2", validated=False, wait_ready=False)

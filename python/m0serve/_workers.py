@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import _thread
 import asyncio
 import threading
 from contextlib import suppress
 
 from m0serve._native import Exit, Service
 
+#: What puts something else in the place of threads.
+_GREENLETS = ("gevent", "eventlet")
 #: Seconds between a thread's last word and its end.
 LAST = 1.0
 
@@ -27,6 +30,14 @@ class Workers:
 
     def start(self) -> None:
         """Starts them; raises :class:`Exit` where one cannot be, and leaves the others for :meth:`end`."""
+        library = (getattr(_thread.start_new_thread, "__module__", None) or "").partition(".")[0]
+        if self._service.threads and library in _GREENLETS:
+            # A thread would be a greenlet of this one, and keep it: no signal would end the process.
+            raise Exit(
+                1,
+                f"{library} has made greenlets of threads (`monkey.patch_all`), and views run on threads;"
+                " serve the application without it",
+            )
         for number in range(1, self._service.threads + 1):
             ended = self._loop.create_future()
             thread = threading.Thread(target=self._work, args=(ended,), name=f"m0serve-worker-{number}", daemon=True)
