@@ -157,6 +157,20 @@ def test_a_forked_child_answered_its_parents_client(start: Callable[..., Server]
     assert server.stop() == 0
 
 
+@pytest.mark.beyond_uvicorn("its clients wait, and it cannot be started again")
+def test_a_forked_child_listened_on_in_its_parents_place(start: Callable[..., Server]) -> None:
+    """Clients were taken and never answered, and the address was in use, for as long as the child lived."""
+    server = start("regressions_app:app")
+    child = int(server.get("/leave_a_child").body)
+    try:
+        assert server.get("/upload").body == b"0 1"
+        assert server.stop() == 0
+        with pytest.raises(ConnectionRefusedError):
+            server.connect()
+    finally:
+        os.kill(child, signal.SIGKILL)
+
+
 @pytest.mark.beyond_uvicorn("the child goes on")
 def test_a_signal_to_a_forked_child_was_taken_by_the_server(start: Callable[..., Server]) -> None:
     """multiprocessing ends its children by SIGTERM: they went on, and on Python 3.11 their parent stopped."""

@@ -1,8 +1,10 @@
 //! The listening socket: bound early, so that a port in use is found before the application starts; listening late.
 
+use std::fs::File;
 use std::io;
+use std::mem::ManuallyDrop;
 use std::net::{SocketAddr, ToSocketAddrs};
-use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::sync::{Mutex, PoisonError};
 use std::time::SystemTime;
@@ -17,6 +19,9 @@ const BACKLOG: i32 = 2048;
 /// A socket that is bound, until it is listened on, and what is known of it.
 pub struct BoundSocket {
     socket: Mutex<Option<Socket>>,
+    /// Its number, and which socket that is: once it is closed the number may be another's.
+    number: RawFd,
+    inode: Option<u64>,
     /// As it is printed: `http://127.0.0.1:8000`, `unix:/run/app.sock`.
     pub address: String,
     /// The path of a UNIX socket.
@@ -30,6 +35,8 @@ pub struct BoundSocket {
 impl BoundSocket {
     fn new(socket: Socket, address: String, fix: &'static str) -> Self {
         BoundSocket {
+            number: socket.as_raw_fd(),
+            inode: inode(socket.as_raw_fd()),
             socket: Mutex::new(Some(socket)),
             address,
             path: None,
@@ -50,6 +57,27 @@ impl BoundSocket {
             .map_err(|error| explain(&error, &self.address, self.fix))?;
         Ok(socket.into())
     }
+
+    /// In a forked child: lets go of the socket. Otherwise it would listen for as long as the child lives, in its parent's place:
+    /// clients would wait for nobody, and no other server could have the address. The number stays taken, since whoever owns
+    /// the socket in the child's copy of our memory may close it yet.
+    pub fn leave(&self) {
+        if self.inode.is_none() || inode(self.number) != self.inode {
+            return; // closed before the fork
+        }
+        if let Ok(nothing) = File::open("/dev/null") {
+            // SAFETY: dup2 takes no pointer. The number is our socket's, as was seen just now, and a child that was forked has
+            // one thread.
+            unsafe { libc::dup2(nothing.as_raw_fd(), self.number) };
+        }
+    }
+}
+
+/// Tells open files from one another; `None` where the number is none's.
+fn inode(number: RawFd) -> Option<u64> {
+    // SAFETY: whoever owns the number, or nobody, goes on doing so: only its metadata is asked for, and it is not closed here.
+    let file = ManuallyDrop::new(unsafe { File::from_raw_fd(number) });
+    file.metadata().ok().map(|metadata| metadata.ino())
 }
 
 /// Binds where the configuration says.

@@ -268,6 +268,9 @@ impl Service {
 
     /// In a child that the application forked: from here on nothing reaches a connection.
     fn forked(&self) -> PyResult<()> {
+        if let Some(bound) = self.bound.get() {
+            bound.leave();
+        }
         if let Some(views) = self.views() {
             views.1.set_forked();
         }
