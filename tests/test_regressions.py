@@ -24,8 +24,20 @@ from harness.server import Server, Servers, Target, environment
 from harness.waiting import until
 from m0serve import Server as Embedded
 from m0serve import run
+from m0serve._signals import Watchdog
 
 MIB = 1024 * 1024
+
+
+class Armed(Watchdog):
+    """Notes what it is armed with, and ends nothing."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.codes: list[int] = []
+
+    def arm(self, seconds: float, code: int) -> None:
+        self.codes.append(code)
 
 
 @pytest.fixture
@@ -316,6 +328,20 @@ def test_what_was_said_after_the_loop_had_ended_was_to_be_taken_by_it(start: Cal
     assert "abandoned: GET /last_words" in server.stderr
     for client in clients:
         client.close()
+
+
+@pytest.mark.parametrize(("error", "code"), [(None, 0), (SystemExit(3), 1)])
+def test_a_server_that_broke_down_and_hung_ended_as_if_nothing_had_happened(
+    error: SystemExit | None, code: int
+) -> None:
+    """Its exit code was 0: nobody started it again."""
+    server = Embedded("probe:app")
+    server._watchdog = Armed()
+    if error is None:
+        server._begin_stop()
+    else:
+        server._fail(error)
+    assert server._watchdog.codes == [code]
 
 
 def test_run_inside_a_running_loop_wrote_the_same_line_for_ever() -> None:

@@ -354,7 +354,8 @@ class Server:
 
     def _arm(self) -> None:
         if self._watchdog is not None:
-            self._watchdog.arm(self._config.drain_timeout + LAST, 0)
+            # A server that broke down, and then hangs as well, is to be started again.
+            self._watchdog.arm(self._config.drain_timeout + LAST, 0 if self._failure is None else 1)
 
     def _signals(self, loop: asyncio.AbstractEventLoop) -> Signals:
         self._handlers = Signals(
