@@ -18,7 +18,7 @@ from m0serve._lifespan import Lifespan
 from m0serve._load import Mounted, check_names, load_all
 from m0serve._native import Config, Exit, Service
 from m0serve._report import answer, hide_machinery, say, say_plain, show
-from m0serve._signals import Signals, Watchdog, code_of, end_child, end_now, leave_now
+from m0serve._signals import Signals, Watchdog, code_of, end_child, end_now, ended_with_the_interpreter, leave_now
 from m0serve._types import Application, Options
 from m0serve._workers import Workers
 
@@ -105,8 +105,11 @@ class Server:
             if self._ran:
                 raise RuntimeError("a Server runs once; make another one")
             self._ran = True
+        on_main_thread = threading.current_thread() is threading.main_thread()
+        limit = self._config.drain_timeout + LAST
         try:
-            return self._run()
+            with nullcontext() if on_main_thread else ended_with_the_interpreter(self.stop, limit):
+                return self._run()
         except Exit as end:
             return report_exit(end)
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import _thread
 import asyncio
+import atexit
 import os
 import signal
 import sys
 import threading
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from types import FrameType, TracebackType
 from typing import Any, NoReturn
 
@@ -54,6 +55,29 @@ def code_of(failure: BaseException) -> int:
         return code or 0
     say_plain(str(code))
     return 1
+
+
+@contextmanager
+def ended_with_the_interpreter(stop: Callable[[], None], seconds: float) -> Iterator[None]:
+    """While entered: the interpreter's end stops the server before, and waits for that so many seconds.
+
+    What runs then is in daemon threads. Those are killed where they next want the interpreter, be it in a view, and
+    unwinding them through the native code that called it would crash the process.
+    """
+    ended = threading.Event()
+    mine = os.getpid()
+
+    def end() -> None:
+        if os.getpid() == mine:  # in a forked child there is nobody to wait for
+            stop()
+            ended.wait(seconds)
+
+    atexit.register(end)
+    try:
+        yield
+    finally:
+        atexit.unregister(end)
+        ended.set()
 
 
 class Watchdog:

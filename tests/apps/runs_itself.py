@@ -1,10 +1,14 @@
-"""Serves from Python: `run`, a wrong option, two servers on threads, a server that is stopped before it runs."""
+"""Serves from Python: `run`, a wrong option, two servers on threads, one that is stopped before it runs, and one that is
+left running."""
 
 from __future__ import annotations
 
 import sys
 import threading
+import time
 import urllib.request
+from collections.abc import Callable
+from typing import Any
 
 import probe
 from validator import Validator
@@ -33,6 +37,25 @@ def on_threads(model: str, backend: str) -> None:
     print(f"both stopped: {codes}", flush=True)
 
 
+def in_views() -> None:
+    """Ends while a daemon thread serves, and four views want the interpreter again and again."""
+    entered = threading.Barrier(5)
+
+    def view(environ: dict[str, Any], start_response: Callable[..., object]) -> list[bytes]:
+        entered.wait(10)
+        for _ in range(50):
+            time.sleep(0.002)
+        start_response("204 No Content", [])
+        return []
+
+    server = m0serve.Server(view, port=0, blocking_threads=4)
+    threading.Thread(target=server.run, daemon=True).start()
+    assert server.started.wait(10)
+    for _ in range(4):
+        threading.Thread(target=urllib.request.urlopen, args=(server.address,), daemon=True).start()
+    entered.wait(10)
+
+
 def main() -> None:
     """What the first argument names."""
     what = sys.argv[1]
@@ -43,6 +66,8 @@ def main() -> None:
         m0serve.run("probe:app", port=0, max_body="much")  # type: ignore[arg-type]
     elif what == "threads":
         on_threads(sys.argv[2], sys.argv[3])
+    elif what == "in-views":
+        in_views()
     elif what == "stop-early":
         server = m0serve.Server("probe:app", port=0)
         server.stop()
