@@ -1,4 +1,4 @@
-"""Serves from Python: `run`, a wrong option, two servers on threads, one that is stopped before it runs, and one that is
+"""Serves from Python: `run`, a wrong option, servers on threads, one that is stopped before it runs, and one that is
 left running."""
 
 from __future__ import annotations
