@@ -28,6 +28,11 @@ impl Engine {
     pub(super) fn stop(&mut self, how: Stop) {
         if how == Stop::Drain && !self.core.draining {
             self.take_what_has_come();
+            if self.accept_again.is_some() {
+                // What waits in the backlog waits for descriptors, and what is idle has them.
+                self.core.drain();
+                self.take_what_has_come();
+            }
         }
         for listener in self.listeners.drain(..) {
             self.backend.unlisten(listener);

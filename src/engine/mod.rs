@@ -385,7 +385,7 @@ impl Engine {
     }
 
     fn resume_accept(&mut self) {
-        if !self.core.draining && !self.backlogged && self.accept_again.is_none() {
+        if !self.backlogged && self.accept_again.is_none() {
             for listener in &self.listeners {
                 self.backend.resume_accept(*listener);
             }

@@ -4,7 +4,7 @@ use std::os::fd::AsRawFd;
 use std::time::Duration;
 
 use m0serve::engine::Settings;
-use m0serve::handoff::{Frame, Job};
+use m0serve::handoff::{Frame, Job, Stop};
 use m0serve::log::{LogLevel, Logger};
 
 use crate::rig::{Rig, answered, get, settings};
@@ -41,6 +41,29 @@ fn out_of_descriptors_a_connection_that_closes_makes_room() {
     rig.feed(second, get("/"));
     rig.serve("in");
     assert_eq!(rig.out(second), answered("in"));
+    rig.over();
+}
+
+/// They were reset, although the drain closes what is idle, which makes room for them.
+#[test]
+fn at_the_limit_of_descriptors_a_drain_reset_what_the_kernel_had_taken() {
+    let mut rig = Rig::new(settings());
+    let idle = rig.client(get("/"));
+    rig.serve("first");
+    rig.out(idle);
+    rig.net.fail_accept();
+    rig.settle();
+    let late = rig.net.connect();
+    rig.net.send(late, get("/late").as_bytes());
+    rig.settle();
+    assert!(rig.net.is_arriving(late));
+    rig.stop(Stop::Drain);
+    assert!(!rig.net.accepting().0);
+    rig.serve("served");
+    assert!(rig.out(late).ends_with("connection: close\r\n\r\nserved"));
+    rig.leave(late);
+    assert!(rig.is_closed(idle));
+    assert_eq!(rig.stopped(), 1);
     rig.over();
 }
 
