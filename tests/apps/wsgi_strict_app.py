@@ -62,6 +62,7 @@ def bad(environ: Environ, start: Start, query: dict[str, str]) -> Any:
         "bytes-name": ("200 OK", [(b"X-A", "a")]),
         "bytes-value": ("200 OK", [("X-A", b"a")]),
         "three-members": ("200 OK", [("X-A", "a", "b")]),
+        "dict": ("200 OK", {"AB": "a"}),
         "length-no-number": ("200 OK", [("Content-Length", "five")]),
         "length-negative": ("200 OK", [("Content-Length", "-5")]),
         "two-lengths": ("200 OK", [("Content-Length", "5"), ("Content-Length", "6")]),

@@ -94,14 +94,14 @@ fn head_of(status: &Bound<'_, PyAny>, headers: &Bound<'_, PyAny>) -> PyResult<Re
 
 /// A header: a tuple, or what else has two members.
 fn pair_of<'py>(pair: &Bound<'py, PyAny>) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyAny>)> {
+    let wrong = || PyValueError::new_err("each of the response's headers must be a pair of name and value");
     if let Ok(tuple) = pair.cast::<PyTuple>() {
-        return tuple.extract();
+        return tuple.extract().map_err(|_| wrong());
     }
-    let members: Vec<Bound<'py, PyAny>> = pair.extract()?;
-    let [name, value] = &members[..] else {
-        return Err(PyValueError::new_err("a response header is a name and a value"));
-    };
-    Ok((name.clone(), value.clone()))
+    // Refused for a string, which is what a dict would give.
+    let members: Vec<Bound<'py, PyAny>> = pair.extract().map_err(|_| wrong())?;
+    let members: [Bound<'py, PyAny>; 2] = members.try_into().map_err(|_| wrong())?;
+    Ok(members.into())
 }
 
 fn latin1<'a>(text: &'a Bound<'_, PyAny>) -> PyResult<std::borrow::Cow<'a, [u8]>> {
