@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from harness.client import Client
+from harness.client import Client, request
 from harness.server import Process, Target, under_validation
 from harness.targets import missing
 from harness.waiting import until
@@ -67,6 +67,19 @@ def test_the_end_of_a_script_whose_daemon_thread_served_views_was_a_crash(script
     process = script("runs_itself", "in-views")
     assert process.wait(20) == 0, process.stderr
     assert "stopping: 4 requests in flight" in process.stderr
+
+
+@pytest.mark.behaviour(29)
+def test_an_application_that_kept_the_gil_kept_the_process_for_ever(script: Script) -> None:
+    """What was to end it after the drain time-out needed the GIL as well."""
+    process = script("runs_itself", "keeps-gil")
+    port = int(process.line(r"ready on http://127\.0\.0\.1:(\d+)")[1])
+    with Client(("127.0.0.1", port)) as client:
+        client.send(request("/"))
+        process.line("backtracking")
+        process.signal(signal.SIGTERM)
+        assert process.wait(10) == 0
+    assert "native code that keeps the GIL does not end" in process.stderr
 
 
 @pytest.mark.parametrize("model", ["pump", "inverted"])

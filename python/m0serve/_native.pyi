@@ -6,7 +6,7 @@ from typing import Any, final
 
 from m0serve._selector import Selector
 
-__all__ = ["Config", "Driver", "Exit", "Service", "__version__"]
+__all__ = ["Config", "Driver", "Exit", "LastWord", "Service", "__version__"]
 
 __version__: str
 
@@ -73,6 +73,16 @@ class Config:
     @property
     def strays(self) -> list[str]:
         """A sentence for each variable that begins with M0_ and is no option's."""
+
+@final
+class LastWord:
+    """Ends the process some seconds after it was armed, without the GIL."""
+
+    def __new__(cls) -> LastWord: ...
+    def arm(self, seconds: float, code: int) -> None:
+        """Starts the time; raises OSError where no thread can be started."""
+    def disarm(self) -> None:
+        """Stops the time."""
 
 @final
 class Service:

@@ -19,9 +19,12 @@ from contextlib import contextmanager, suppress
 from types import FrameType, TracebackType
 from typing import Any, NoReturn
 
+from m0serve._native import LastWord
 from m0serve._report import flush, say, say_plain
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
+#: Seconds after which a thread that wants the GIL will not get it.
+WITHOUT_GIL = 1.0
 
 
 def leave_now(code: int) -> NoReturn:
@@ -83,12 +86,14 @@ def ended_with_the_interpreter(stop: Callable[[], None], seconds: float) -> Iter
 class Watchdog:
     """Ends the process some seconds after it was armed, unless it is disarmed before.
 
-    It is a thread only while it is armed: an idle server has no thread of this kind. Starting one takes no lock of
-    Python's, so that a signal handler may do it.
+    It is threads only while it is armed: an idle server has none of this kind. Starting them takes no lock of Python's, so
+    that a signal handler may do it. The first says what keeps the process; the other comes to its turn where the first does
+    not, because native code keeps the GIL (a regular expression that backtracks without end, say).
     """
 
     def __init__(self) -> None:
         self._disarmed: _thread.LockType | None = None
+        self._last = LastWord()
 
     def arm(self, seconds: float, code: int) -> None:
         """Starts the time; what was armed before stays as it was."""
@@ -97,13 +102,15 @@ class Watchdog:
             self._disarmed.acquire()
             try:
                 _thread.start_new_thread(self._watch, (self._disarmed, seconds, code, threading.get_ident()))
-            except RuntimeError:  # from a signal handler it would be raised in the application's code
+                self._last.arm(seconds + WITHOUT_GIL, code)
+            except (RuntimeError, OSError):  # from a signal handler it would be raised in the application's code
                 say("warning: no thread could be started to end what outlasts the drain time-out")
 
     def disarm(self) -> None:
         """Stops the time."""
         if self._disarmed is not None and self._disarmed.locked():
             self._disarmed.release()
+        self._last.disarm()
 
     @staticmethod
     def _watch(disarmed: _thread.LockType, seconds: float, code: int, watched: int) -> None:

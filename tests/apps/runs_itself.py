@@ -1,8 +1,9 @@
-"""Serves from Python: `run`, a wrong option, servers on threads, one that is stopped before it runs, and one that is
-left running."""
+"""Serves from Python: `run`, a wrong option, servers on threads, one that is stopped before it runs, one that is left
+running, and one whose application never gives up the GIL."""
 
 from __future__ import annotations
 
+import re
 import sys
 import threading
 import time
@@ -56,6 +57,13 @@ def in_views() -> None:
     entered.wait(10)
 
 
+async def backtrack(scope: dict[str, Any], receive: Any, send: Any) -> None:
+    """Would end in some years, and lets only signals in until then."""
+    assert scope["type"] == "http", "no lifespan"
+    print("backtracking", file=sys.stderr, flush=True)
+    re.match(r"(a+)+$", "a" * 60 + "b")
+
+
 def main() -> None:
     """What the first argument names."""
     what = sys.argv[1]
@@ -68,6 +76,8 @@ def main() -> None:
         on_threads(sys.argv[2], sys.argv[3])
     elif what == "in-views":
         in_views()
+    elif what == "keeps-gil":
+        m0serve.run(backtrack, port=0, drain_timeout=0.1)
     elif what == "stop-early":
         server = m0serve.Server("probe:app", port=0)
         server.stop()
