@@ -86,9 +86,9 @@ def ended_with_the_interpreter(stop: Callable[[], None], seconds: float) -> Iter
 class Watchdog:
     """Ends the process some seconds after it was armed, unless it is disarmed before.
 
-    It is threads only while it is armed: an idle server has none of this kind. Starting them takes no lock of Python's, so
-    that a signal handler may do it. The first says what keeps the process; the other comes to its turn where the first does
-    not, because native code keeps the GIL (a regular expression that backtracks without end, say).
+    It is threads only while it is armed: an idle server has none of this kind. Starting them takes no lock of
+    Python's, so that a signal handler may do it. The first says what keeps the process; the other comes to its turn
+    where the first does not, because native code keeps the GIL (a regular expression that backtracks without end, say).
     """
 
     def __init__(self) -> None:
