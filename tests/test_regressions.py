@@ -306,6 +306,18 @@ def test_an_endless_answer_to_head_went_on_without_its_client(start: Callable[..
     assert "exception" not in server.stderr
 
 
+@pytest.mark.beyond_uvicorn("drops what is pipelined behind a FIN")
+def test_requests_behind_one_of_head_were_lost_when_their_client_had_finished(server: Server) -> None:
+    """Its `send` raises, since nothing is left to write; the connection closed as after an answer that breaks off."""
+    behind = request("/block?seconds=0") * 2
+    with server.connect() as client:
+        client.send(request("/endless", method="HEAD") + behind)
+        client.finish()
+        assert client.response(method="HEAD").status == 200
+        assert [client.response().body for _ in range(2)] == [b"blocked"] * 2
+        assert client.to_end() == b""
+
+
 def test_each_of_many_sends_at_once_was_woken_for_all_the_others(server: Server) -> None:
     """3,000 of them took seconds: room for one woke all, and all but a few waited again."""
     lines = server.get("/crowd?tasks=500").body.split(b"\n")

@@ -7,7 +7,7 @@ use super::bound::ThreadBound;
 use super::callables::Exchange;
 use super::exchange::{Stage, State};
 use super::runtime::{Outcome, outcome};
-use super::{Host, Shared, wake};
+use super::{Host, wake};
 use crate::handoff::{Frame, Outlet, Request, Why};
 
 /// Calls the application for a request, in a task of its own.
@@ -98,7 +98,8 @@ fn returned(exchange: &Bound<'_, Exchange>) -> PyResult<()> {
             format_args!("{text} ({})", exchange.get().state.get()?.name),
         );
     }
-    abort(exchange, &mut *host.shared.get()?)?;
+    let pointless = exchange.get().state.get()?.is_pointless();
+    give_up(exchange, pointless)?;
     close(exchange)?;
     host.release(exchange.py(), id)
 }
@@ -110,12 +111,13 @@ fn failed(exchange: &Bound<'_, Exchange>, error: &PyErr) -> PyResult<()> {
     // Before the state is borrowed: it looks into an error of the application's, which is Python code.
     let pointless = exchange.get().state.get()?.is_pointless();
     let farewell = pointless && host.runtime().is_farewell(py, error);
-    let (id, name, cancelled, quiet) = {
+    let (id, name, cancelled, obeyed, quiet) = {
         let state = exchange.get().state.get()?;
         let cancelled = error.is_instance(py, &py.import("asyncio")?.getattr("CancelledError")?);
         let named = cancelled && (state.all_pushed() || host.shared.get()?.closing);
-        let quiet = (pointless && (cancelled || farewell)) || named || ends_the_loop(py, error);
-        (state.id, state.name.clone(), cancelled, quiet)
+        let obeyed = pointless && (cancelled || farewell);
+        let quiet = obeyed || named || ends_the_loop(py, error);
+        (state.id, state.name.clone(), cancelled, obeyed, quiet)
     };
     if !quiet && cancelled {
         // A traceback would lead to where it waited, which says nothing about who cancelled it.
@@ -126,15 +128,22 @@ fn failed(exchange: &Bound<'_, Exchange>, error: &PyErr) -> PyResult<()> {
     } else if !quiet {
         host.runtime().report(py, error, &name);
     }
-    abort(exchange, &mut *host.shared.get()?)?;
+    give_up(exchange, obeyed)?;
     close(exchange)?;
     host.release(exchange.py(), id)
 }
 
-fn abort(exchange: &Bound<'_, Exchange>, shared: &mut Shared) -> PyResult<()> {
+/// Nothing more is said of the response. Where it stopped because `send` had nobody to send to (`obeyed`), and its client
+/// has finished only, it has no body and is whole: what came behind its request is still to be answered.
+fn give_up(exchange: &Bound<'_, Exchange>, obeyed: bool) -> PyResult<()> {
+    let mut shared = exchange.get().host.get().shared.get()?;
     let state = exchange.get().state.get()?;
     if !state.gone && !state.all_pushed() {
-        shared.link.push(Frame::Abort(state.id, Why::HostError));
+        shared.link.push(if obeyed {
+            Frame::End(state.id)
+        } else {
+            Frame::Abort(state.id, Why::HostError)
+        });
     }
     Ok(())
 }
