@@ -149,9 +149,9 @@ impl Conn {
         self.leave_open(!canary!("r8-closes-at-once"));
     }
 
-    /// The same where no answer was given of late: then it closes at once.
-    pub fn finish_idle(&mut self) {
-        self.leave_open(!self.output.is_empty());
+    /// The same where nothing that was said can be on its way still: then it closes at once.
+    pub fn finish_at_once(&mut self) {
+        self.leave_open(false);
     }
 
     fn leave_open(&mut self, linger: bool) {

@@ -285,9 +285,28 @@ impl Core {
         }
     }
 
+    /// Ends a connection between two requests. What was answered of late may be on its way still, and a request that is on
+    /// its way too would have it destroyed by a reset. Where descriptors are short, others need its descriptor more.
+    pub fn finish_idle(&self, conn: &mut Conn) {
+        let of_late = || {
+            let before = self.settings.idle_timeout.checked_sub(super::CUT_TIME);
+            before.is_none_or(|before| conn.deadline > self.wheel.tick_after(self.now, before))
+        };
+        if !conn.output.is_empty() || (conn.timer == Timer::Idle && of_late() && !self.is_short()) {
+            conn.finish();
+        } else {
+            conn.finish_at_once();
+        }
+    }
+
+    /// Whether descriptors are short.
+    fn is_short(&self) -> bool {
+        self.short_until.is_some_and(|until| self.now < until)
+    }
+
     /// Whether others wait for what a lingering connection has: its descriptor, or the end of the drain.
     fn lingers_briefly(&self) -> bool {
-        self.draining || self.short_until.is_some_and(|until| self.now < until)
+        self.draining || self.is_short()
     }
 
     /// Starts, moves or stops the connection's time-out after something happened to it.

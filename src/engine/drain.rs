@@ -91,7 +91,7 @@ impl Core {
                 conn.finish();
             }
         } else if conn.is_idle() && (conn.served > 0 || self.is_in_reserve(conn)) {
-            conn.finish_idle();
+            self.finish_idle(conn);
         } else {
             conn.touched = true; // its time-out is shorter from here on
         }

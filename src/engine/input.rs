@@ -294,7 +294,7 @@ impl Core {
                 let who = Who(conn.peer);
                 self.log
                     .debug("idle", format_args!("{who} has said nothing for too long"));
-                conn.finish_idle();
+                self.finish_idle(conn);
             }
             Timer::Head => self.too_slow(conn, "The request head did not arrive in time."),
             Timer::Body => self.too_slow(conn, "The request body did not arrive in time."),

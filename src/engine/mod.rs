@@ -39,8 +39,8 @@ use crate::log::Logger;
 
 /// How long a connection may linger after our FIN.
 const LINGER_TIME: Duration = Duration::from_secs(2);
-/// How long what was said of a response that was cut short has to arrive, before a reset that could overtake it; and what
-/// a connection may linger while descriptors are short, or in a drain.
+/// How long what was said has to arrive before a reset that could overtake it, of a response that was cut short and of one
+/// behind which a connection closes; and what a connection may linger while descriptors are short, or in a drain.
 const CUT_TIME: Duration = Duration::from_millis(500);
 /// How long the rest of a request that is answered already is awaited, at most.
 const DISCARD_TIME: Duration = Duration::from_secs(5);

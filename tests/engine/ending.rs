@@ -41,6 +41,7 @@ fn a_drain_closes_what_is_idle_and_finishes_what_is_in_flight() {
     let idle = rig.client(get("/"));
     rig.serve("one");
     rig.out(idle);
+    rig.pass_time(Duration::from_secs(1));
     let busy = rig.client(get("/busy") + &get("/never"));
     let id = rig.request().id;
     let uploading = rig.client(post("/up", 6, "") + "abc");

@@ -116,6 +116,27 @@ fn a_drain_lingers_after_a_response_that_has_not_left() {
     rig.over();
 }
 
+/// A drain closed what had been answered a moment before, and a request that came then had the answer destroyed on its way:
+/// one world in some 35,000.
+#[test]
+fn a_drain_lost_what_was_answered_a_moment_before() {
+    for idle_timeout in [settings().idle_timeout, Duration::from_millis(200)] {
+        let mut rig = Rig::new(Settings {
+            idle_timeout,
+            ..settings()
+        });
+        let client = rig.client(get("/"));
+        rig.serve("a moment before");
+        rig.stop(Stop::Drain);
+        rig.feed(client, get("/on-its-way"));
+        assert!(rig.is_over(client) && !rig.is_closed(client), "FIN is sent, and it lingers");
+        assert_eq!(rig.stats().requests, 1, "what comes then is not served");
+        rig.leave(client);
+        assert_eq!(rig.stopped(), 1);
+        rig.over();
+    }
+}
+
 /// A client that did not close after its last response kept a server with nothing to do from ending for two seconds.
 #[test]
 fn a_drain_does_not_wait_long_for_who_lingers() {
