@@ -62,9 +62,10 @@ def test_a_value_that_no_option_can_hold_is_a_wrong_option(option: Any) -> None:
         Server("probe:app", **option)
 
 
+@pytest.mark.parametrize("what", ["in-views", "before-views"])
 @pytest.mark.behaviour(35)
-def test_the_end_of_a_script_whose_daemon_thread_served_views_was_a_crash(script: Script) -> None:
-    process = script("runs_itself", "in-views")
+def test_the_end_of_a_script_whose_threads_were_in_views_was_a_crash(script: Script, what: str) -> None:
+    process = script("runs_itself", what)
     assert process.wait(20) == 0, process.stderr
     assert "stopping: 4 requests in flight" in process.stderr
 

@@ -38,23 +38,27 @@ def on_threads(model: str, backend: str) -> None:
     print(f"both stopped: {codes}", flush=True)
 
 
-def in_views() -> None:
-    """Ends while a daemon thread serves, and four views want the interpreter again and again."""
+def in_views(*, stop: bool) -> None:
+    """Ends while a thread serves, or has ended without its views: four that want the interpreter again and again."""
     entered = threading.Barrier(5)
 
     def view(environ: dict[str, Any], start_response: Callable[..., object]) -> list[bytes]:
         entered.wait(10)
-        for _ in range(50):
+        for _ in range(5000 if stop else 50):
             time.sleep(0.002)
         start_response("204 No Content", [])
         return []
 
-    server = m0serve.Server(view, port=0, blocking_threads=4)
-    threading.Thread(target=server.run, daemon=True).start()
+    server = m0serve.Server(view, port=0, blocking_threads=4, drain_timeout=0.1 if stop else 8)
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
     assert server.started.wait(10)
     for _ in range(4):
         threading.Thread(target=urllib.request.urlopen, args=(server.address,), daemon=True).start()
     entered.wait(10)
+    if stop:
+        server.stop()
+        thread.join()
 
 
 async def backtrack(scope: dict[str, Any], receive: Any, send: Any) -> None:
@@ -74,8 +78,8 @@ def main() -> None:
         m0serve.run("probe:app", port=0, max_body="much")  # type: ignore[arg-type]
     elif what == "threads":
         on_threads(sys.argv[2], sys.argv[3])
-    elif what == "in-views":
-        in_views()
+    elif what in ("in-views", "before-views"):
+        in_views(stop=what == "before-views")
     elif what == "keeps-gil":
         m0serve.run(backtrack, port=0, drain_timeout=0.1)
     elif what == "stop-early":

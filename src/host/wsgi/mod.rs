@@ -5,6 +5,7 @@
 //! their end on the thread that popped the request. A request is popped with the GIL held, so that it is never in the
 //! hands of a thread that still waits for it while others serve on.
 
+mod calls;
 mod context;
 mod environ;
 mod input;
@@ -207,7 +208,7 @@ impl Host {
         let app = app.expect("a request comes to the host of its application");
         let environ = app.environs.build(py, request, input.into_any(), kept)?;
         let start = Bound::new(py, StartResponse { view: view.clone() })?;
-        let body = app.app.bind(py).call1((environ, start))?;
+        let body = calls::call(app.app.bind(py), [environ.as_any(), start.as_any()])?;
         let sent = send_body(view, &body);
         if sent.is_err() {
             view::give_up(py, view);
@@ -291,8 +292,8 @@ fn send_body(view: &Shared, body: &Bound<'_, PyAny>) -> PyResult<()> {
     {
         return view::send_file(py, view, file, offset, len);
     }
-    for block in body.try_iter()? {
-        let block = block?;
+    let blocks = body.try_iter()?;
+    while let Some(block) = calls::next(&blocks)? {
         let block = block_of(&block)?.as_bytes();
         if !block.is_empty() && !view::send(py, view, block)? {
             break; // nobody will see the rest, which may have no end
@@ -309,7 +310,7 @@ fn close(view: &Shared, body: &Bound<'_, PyAny>) -> PyResult<()> {
     match body.getattr_opt(intern!(body.py(), "close"))? {
         Some(close) => {
             lock(view).flush();
-            close.call0().map(drop)
+            calls::call(&close, []).map(drop)
         }
         None => Ok(()),
     }
