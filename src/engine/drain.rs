@@ -29,8 +29,9 @@ impl Engine {
         if how == Stop::Drain && !self.core.draining {
             self.take_what_has_come();
             if self.accept_again.is_some() {
-                // What waits in the backlog waits for descriptors, and what is idle has them.
-                self.core.drain();
+                // What waits in the backlog waits for descriptors, and what is idle has them. It is no drain yet: one is
+                // over once there are no connections, and there may be none in between.
+                self.core.end_idle();
                 self.take_what_has_come();
             }
         }
@@ -73,6 +74,11 @@ impl Core {
     /// Starts to drain: what is idle closes, the rest after its response.
     fn drain(&mut self) {
         self.draining = true;
+        self.end_idle();
+    }
+
+    /// What is idle closes.
+    fn end_idle(&mut self) {
         for token in self.tokens() {
             self.with_conn(token, Core::drain_conn);
         }

@@ -67,6 +67,29 @@ fn at_the_limit_of_descriptors_a_drain_reset_what_the_kernel_had_taken() {
     rig.over();
 }
 
+/// It was said while the last idle connection had closed for the sake of those in the backlog, and none of them was
+/// accepted yet: what was dispatched then was cut off.
+#[test]
+fn at_the_limit_of_descriptors_a_drain_was_over_before_it_had_begun() {
+    let mut rig = Rig::new(settings());
+    let idle = rig.client(get("/"));
+    rig.serve("first");
+    rig.out(idle);
+    rig.net.fail_accept();
+    rig.settle();
+    let late = rig.net.connect();
+    rig.net.send(late, get("/late").as_bytes());
+    rig.push(Frame::Stop(Stop::Drain));
+    rig.engine.flush();
+    rig.turn();
+    assert_eq!(rig.stopped(), 0, "a request is in flight");
+    rig.serve("served");
+    assert!(rig.out(late).ends_with("connection: close\r\n\r\nserved"));
+    rig.leave(late);
+    assert_eq!(rig.stopped(), 1);
+    rig.over();
+}
+
 /// Each connection that ended let one in and was said again, ten times a second.
 #[test]
 fn at_the_limit_of_descriptors_the_log_had_a_line_for_every_connection() {

@@ -129,7 +129,10 @@ fn a_drain_lost_what_was_answered_a_moment_before() {
         rig.serve("a moment before");
         rig.stop(Stop::Drain);
         rig.feed(client, get("/on-its-way"));
-        assert!(rig.is_over(client) && !rig.is_closed(client), "FIN is sent, and it lingers");
+        assert!(
+            rig.is_over(client) && !rig.is_closed(client),
+            "FIN is sent, and it lingers"
+        );
         assert_eq!(rig.stats().requests, 1, "what comes then is not served");
         rig.leave(client);
         assert_eq!(rig.stopped(), 1);
