@@ -173,7 +173,7 @@ pub enum Completion {
         local: Option<SocketAddr>,
     },
     /// Accepting failed with something that will not pass by itself (EMFILE, ENFILE, ENOBUFS, ENOMEM; EINVAL of a socket that
-    /// another process has shut down). The backend has paused this listener, as by [`Backend::pause_accept`];
+    /// another process has shut down; EPERM of a filter). The backend has paused this listener, as by [`Backend::pause_accept`];
     /// [`Backend::resume_accept`] tries again.
     AcceptFailed {
         /// Where.

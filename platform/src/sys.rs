@@ -200,13 +200,31 @@ pub(crate) fn local_addr(fd: BorrowedFd<'_>) -> Option<SocketAddr> {
     SockRef::from(&fd).local_addr().ok()?.as_socket()
 }
 
-/// Whether an accept failed with something that does not pass by itself, rather than with a connection that was gone
-/// before it was taken (ECONNABORTED and the network errors that `accept(2)` passes on). EINVAL is a socket that does not
-/// listen any more: another process that has it has shut it down.
+/// Whether an accept failed with something that does not pass by itself: descriptors or memory are short, another process has
+/// shut the socket down (EINVAL), a filter of system calls forbids it (EPERM). What passes is a connection that was gone
+/// before it was taken, by its own error or by one of the network's (`accept(2)`), a signal, and a cancel of ours.
 pub(crate) fn is_lasting(error: &io::Error) -> bool {
-    matches!(
+    #[cfg(target_os = "linux")]
+    if error.raw_os_error() == Some(libc::ENONET) {
+        return false;
+    }
+    !matches!(
         error.raw_os_error(),
-        Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM | libc::EINVAL)
+        Some(
+            libc::ECONNABORTED
+                | libc::ECONNRESET
+                | libc::ETIMEDOUT
+                | libc::EPROTO
+                | libc::ENOPROTOOPT
+                | libc::EOPNOTSUPP
+                | libc::ENETDOWN
+                | libc::ENETUNREACH
+                | libc::EHOSTDOWN
+                | libc::EHOSTUNREACH
+                | libc::EINTR
+                | libc::EAGAIN
+                | libc::ECANCELED
+        )
     )
 }
 

@@ -1,23 +1,26 @@
-//! What is chosen, and what is said of it, where io_uring is forbidden: by a seccomp filter, as containers do.
+//! What is chosen, and what is said of it, where io_uring is forbidden: by a seccomp filter, as containers do. And what
+//! becomes of other calls that one forbids.
 
-use m0_platform::{Choice, Kind, Options};
+use std::net::{TcpListener, TcpStream};
+use std::time::Duration;
+
+use m0_platform::{Choice, Completion, Kind, Options};
 
 use crate::child::in_child;
 
-/// Makes `io_uring_setup` return an errno in this process, for good.
-fn forbid_io_uring(errno: i32) {
+/// Makes a system call return an errno in this process, for good.
+fn forbid(call: libc::c_long, errno: i32) {
     let load_number = libc::sock_filter {
         code: 0x20,
         jt: 0,
         jf: 0,
         k: 0,
     }; // BPF_LD | BPF_W | BPF_ABS: the call's number
-    let setup = u32::try_from(libc::SYS_io_uring_setup).unwrap();
-    let is_setup = libc::sock_filter {
+    let is_it = libc::sock_filter {
         code: 0x15,
         jt: 0,
         jf: 1,
-        k: setup,
+        k: u32::try_from(call).unwrap(),
     }; // BPF_JMP | BPF_JEQ | BPF_K
     let fail = libc::SECCOMP_RET_ERRNO | errno.unsigned_abs();
     let refuse = libc::sock_filter {
@@ -32,7 +35,7 @@ fn forbid_io_uring(errno: i32) {
         jf: 0,
         k: libc::SECCOMP_RET_ALLOW,
     };
-    let mut filter = [load_number, is_setup, refuse, allow];
+    let mut filter = [load_number, is_it, refuse, allow];
     let program = libc::sock_fprog {
         len: 4,
         filter: filter.as_mut_ptr(),
@@ -51,7 +54,7 @@ fn forbid_io_uring(errno: i32) {
 fn falls_back(errno: i32, words: &[&str]) {
     let _guard = crate::guard();
     let code = in_child(|| {
-        forbid_io_uring(errno);
+        forbid(libc::SYS_io_uring_setup, errno);
         let Ok((backend, resolved)) = m0_platform::open(Choice::Auto, &Options::default()) else {
             return 1;
         };
@@ -88,6 +91,33 @@ fn forbidden_as_docker_does() {
 #[test]
 fn forbidden_as_podman_does() {
     falls_back(libc::ENOSYS, &["io_uring_setup", "ENOSYS"]);
+}
+
+/// An error of accepting that was none of the few known ones was taken for a connection that had gone: accepting went round
+/// for ever.
+#[test]
+fn forbidden_to_accept() {
+    let _guard = crate::guard();
+    let code = in_child(|| {
+        let Ok((mut backend, _)) = m0_platform::open(Choice::Only(Kind::Epoll), &Options::default()) else {
+            return 1;
+        };
+        let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let address = listener.local_addr().unwrap();
+        listener.set_nonblocking(true).unwrap();
+        backend.listen(listener.into()).unwrap();
+        forbid(libc::SYS_accept4, libc::EPERM);
+        let _client = TcpStream::connect(address).unwrap();
+        let mut failed = 0;
+        for _ in 0..20 {
+            backend.wait(Some(Duration::from_millis(10))).unwrap();
+            while let Some(completion) = backend.next() {
+                failed += i32::from(matches!(completion, Completion::AcceptFailed { .. }));
+            }
+        }
+        10 + failed
+    });
+    assert_eq!(code, 11, "it is told once, and accepting pauses");
 }
 
 #[test]
