@@ -364,7 +364,10 @@ impl Engine {
         conn.admitted = !full;
         self.core.admitted += usize::from(conn.admitted);
         self.core.insert(conn);
-        if full {
+        if self.stopped_said {
+            // The kernel took it while the listener was being closed; nobody is there to serve it any more.
+            self.core.with_conn(token, |core, conn| core.kill(conn, Why::Stopping));
+        } else if full {
             self.core.with_conn(token, |core, conn| {
                 core.refuse(conn, 503, "Too many connections.", Why::Refused, Untold::default());
             });

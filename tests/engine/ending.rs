@@ -176,6 +176,20 @@ fn a_drain_waits_for_the_first_request_of_new_connections_only() {
     rig.over();
 }
 
+/// Its request was dispatched to a host that had ended, and that let go of nothing.
+#[test]
+fn what_was_accepted_once_the_drain_was_over_was_served() {
+    let mut rig = Rig::new(settings());
+    rig.stop(Stop::Drain);
+    assert_eq!(rig.stopped(), 1);
+    let late = rig.net.slip_in();
+    rig.net.send(late, get("/").as_bytes());
+    rig.settle();
+    assert!(rig.is_closed(late));
+    assert_eq!(rig.stats().requests, 0);
+    rig.over();
+}
+
 /// A request that lies in the socket of an idle connection was sent before anything was closed.
 #[test]
 fn a_drain_serves_what_has_come_on_an_idle_connection() {
