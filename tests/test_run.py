@@ -70,6 +70,14 @@ def test_the_end_of_a_script_whose_threads_were_in_views_was_a_crash(script: Scr
     assert "stopping: 4 requests in flight" in process.stderr
 
 
+@pytest.mark.parametrize("where", ["task", "call", "headers"])
+@pytest.mark.behaviour(35)
+def test_the_end_of_a_script_whose_loop_was_blocked_was_a_crash(script: Script, where: str) -> None:
+    process = script("runs_itself", "blocks-loop", where)
+    assert process.wait(20) == 0, process.stderr
+    assert "ends while the loop is blocked" in process.stdout
+
+
 @pytest.mark.behaviour(29)
 def test_an_application_that_kept_the_gil_kept_the_process_for_ever(script: Script) -> None:
     """What was to end it after the drain time-out needed the GIL as well."""

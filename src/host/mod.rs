@@ -32,6 +32,8 @@ pub(crate) fn joined<'py>(py: Python<'py>, pieces: &[Bytes]) -> PyResult<Bound<'
 #[cfg(feature = "python")]
 pub mod asgi;
 #[cfg(feature = "python")]
+pub mod calls;
+#[cfg(feature = "python")]
 pub mod hand_over;
 #[cfg(feature = "python")]
 pub mod wsgi;

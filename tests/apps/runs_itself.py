@@ -1,5 +1,5 @@
 """Serves from Python: `run`, a wrong option, servers on threads, one that is stopped before it runs, one that is left
-running, and one whose application never gives up the GIL."""
+running, one whose application keeps the loop, and one whose application never gives up the GIL."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import probe
@@ -61,6 +61,38 @@ def in_views(*, stop: bool) -> None:
         thread.join()
 
 
+def blocks_loop(where: str) -> None:
+    """Ends while an application keeps the event loop of a daemon thread, and wants the interpreter again and again."""
+    entered = threading.Event()
+
+    def block() -> None:
+        entered.set()
+        for _ in range(5000):
+            time.sleep(0.002)
+
+    def headers() -> Iterator[tuple[bytes, bytes]]:
+        block()
+        yield b"x", b"y"
+
+    async def respond(scope: dict[str, Any], receive: Any, send: Any) -> None:
+        assert scope["type"] == "http", "no lifespan"
+        if where == "task":
+            block()
+        await send({"type": "http.response.start", "status": 200, "headers": headers()})
+
+    def app(scope: dict[str, Any], receive: Any, send: Any) -> Any:
+        if where == "call" and scope["type"] == "http":
+            block()
+        return respond(scope, receive, send)
+
+    server = m0serve.Server(app, interface="asgi", port=0, drain_timeout=0.1)
+    threading.Thread(target=server.run, daemon=True).start()
+    assert server.started.wait(10)
+    threading.Thread(target=urllib.request.urlopen, args=(server.address,), daemon=True).start()
+    assert entered.wait(10)
+    print("ends while the loop is blocked", flush=True)
+
+
 async def backtrack(scope: dict[str, Any], receive: Any, send: Any) -> None:
     """Would end in some years, and lets only signals in until then."""
     assert scope["type"] == "http", "no lifespan"
@@ -80,6 +112,8 @@ def main() -> None:
         on_threads(sys.argv[2], sys.argv[3])
     elif what in ("in-views", "before-views"):
         in_views(stop=what == "before-views")
+    elif what == "blocks-loop":
+        blocks_loop(sys.argv[2])
     elif what == "keeps-gil":
         m0serve.run(backtrack, port=0, drain_timeout=0.1)
     elif what == "stop-early":

@@ -5,17 +5,18 @@
 
 use std::cell::RefMut;
 
-use pyo3::exceptions::{PyOSError, PyRuntimeError, PyStopIteration, PyTypeError, PyValueError};
+use pyo3::exceptions::{PyRuntimeError, PyStopIteration, PyTypeError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyString};
 
 use super::bound::ThreadBound;
 use super::exchange::{Message, Stage, State};
+use super::values::{header_bytes, open_file, to_bytes};
 use super::{Host, Shared};
 use crate::handoff::{Frame, Outlet, ResponseHead, Why};
-use crate::host::joined;
 use crate::host::outgoing::Misuse;
+use crate::host::{calls, joined};
 
 /// One request; its bound methods `receive` and `send` are what the application is called with.
 #[pyclass(frozen, module = "m0serve._native")]
@@ -131,13 +132,13 @@ impl Exchange {
         let bad = |bad: crate::handoff::BadHead| PyValueError::new_err(bad.message());
         let mut head = ResponseHead::new(status).map_err(bad)?;
         if let Some(headers) = message.get_item(intern!(py, "headers"))? {
-            for pair in headers.try_iter()? {
-                let pair = pair?;
-                let mut items = pair.try_iter()?;
-                let (Some(name), Some(value), None) = (items.next(), items.next(), items.next()) else {
+            let pairs = calls::iter(&headers)?;
+            while let Some(pair) = calls::next(&pairs)? {
+                let items = calls::iter(&pair)?;
+                let next = || calls::next(&items);
+                let (Some(name), Some(value), None) = (next()?, next()?, next()?) else {
                     return Err(PyValueError::new_err("a response header must be a pair of bytes"));
                 };
-                let (name, value) = (name?, value?);
                 head.push(header_bytes(&name)?, header_bytes(&value)?).map_err(bad)?;
             }
         }
@@ -224,52 +225,6 @@ impl Exchange {
     }
 }
 
-/// A file to be sent, and its length. What is no regular file has none (and opening a pipe would wait for a writer).
-fn open_file(path: &std::path::Path) -> PyResult<(std::fs::File, u64)> {
-    use std::os::unix::fs::OpenOptionsExt;
-    let named = |error: &std::io::Error| match error.raw_os_error() {
-        // OSError picks its subclass, and its text is as `open` would give it.
-        Some(errno) => {
-            let text = error.to_string();
-            let text = text.split(" (os error").next().unwrap_or_default().to_owned();
-            // As text, as `open` has it: a path would become a pathlib.Path, and an import that fails for want of
-            // descriptors, as the file may have, would be a panic.
-            PyOSError::new_err((errno, text, path.as_os_str().to_owned()))
-        }
-        None => PyOSError::new_err(error.to_string()),
-    };
-    let mut options = std::fs::OpenOptions::new();
-    let file = options.read(true).custom_flags(libc::O_NONBLOCK).open(path);
-    let file = file.map_err(|error| named(&error))?;
-    let metadata = file.metadata().map_err(|error| named(&error))?;
-    if !metadata.is_file() {
-        let text = format!(
-            "'http.response.pathsend' of what is not a regular file: {}",
-            path.display()
-        );
-        return Err(PyOSError::new_err(text));
-    }
-    Ok((file, metadata.len()))
-}
-
-fn header_bytes<'a>(item: &'a Bound<'_, PyAny>) -> PyResult<&'a [u8]> {
-    match item.cast::<PyBytes>() {
-        Ok(bytes) => Ok(bytes.as_bytes()),
-        Err(_) => Err(PyTypeError::new_err("response header names and values must be bytes")),
-    }
-}
-
-/// A body that is a bytearray or memoryview, as some frameworks send it.
-fn to_bytes(body: Bound<'_, PyAny>) -> PyResult<Bound<'_, PyBytes>> {
-    let py = body.py();
-    let is_buffer =
-        body.is_instance_of::<pyo3::types::PyByteArray>() || body.is_instance_of::<pyo3::types::PyMemoryView>();
-    if !is_buffer {
-        return Err(PyTypeError::new_err("an ASGI body must be bytes"));
-    }
-    Ok(py.get_type::<PyBytes>().call1((body,))?.cast_into::<PyBytes>()?)
-}
-
 enum Kind {
     Receive,
     /// Of the body with this number.
@@ -335,8 +290,8 @@ impl Pending {
         }
         if let Some(waiting) = self.waiting.take() {
             // The future is done: this raises StopIteration, or what the future was given (a cancellation).
-            let mut iterator = waiting.into_bound(py).cast_into::<pyo3::types::PyIterator>()?;
-            match iterator.next() {
+            let iterator = waiting.into_bound(py).cast_into::<pyo3::types::PyIterator>()?;
+            match calls::next(&iterator).transpose() {
                 // A `send` was woken since there was room for it: that others took it meanwhile is their turn to wait.
                 None if matches!(self.kind, Kind::Send(_)) => return self.sent(py),
                 None => {}
@@ -432,10 +387,8 @@ impl Pending {
             Kind::Send(body) => exchange.state.get()?.wait_to_send(body, &future)?,
             Kind::Later(_) => unreachable!("its message has been taken"),
         }
-        let mut iterator = future.try_iter()?;
-        let yielded = iterator
-            .next()
-            .ok_or_else(|| PyRuntimeError::new_err("a new future is not done"))??;
+        let iterator = calls::iter(&future)?;
+        let yielded = calls::next(&iterator)?.ok_or_else(|| PyRuntimeError::new_err("a new future is not done"))?;
         self.waiting = Some(iterator.into_any().unbind());
         Ok(yielded.unbind())
     }
@@ -448,7 +401,7 @@ impl Pending {
 fn thrown(kind: &Bound<'_, PyAny>, value: Option<&Bound<'_, PyAny>>) -> PyResult<PyErr> {
     let error = match value {
         Some(value) if !value.is_none() => value.clone(),
-        _ if kind.is_instance_of::<pyo3::types::PyType>() => kind.call0()?,
+        _ if kind.is_instance_of::<pyo3::types::PyType>() => calls::call(kind, [])?,
         _ => kind.clone(),
     };
     Ok(PyErr::from_value(error))

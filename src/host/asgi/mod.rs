@@ -9,6 +9,7 @@ mod exchange;
 mod runtime;
 mod scope;
 mod tasks;
+mod values;
 mod waiters;
 
 use std::cell::RefMut;
@@ -25,6 +26,7 @@ pub use self::runtime::Runtime;
 pub use self::scope::Scopes;
 
 use crate::handoff::{ExchangeId, Frame, Job, Link, Outlet, Why};
+use crate::host::calls;
 use crate::log::Logger;
 
 /// No frame stays with us for longer than this while application code runs.
@@ -179,7 +181,7 @@ impl Host {
         match self.nudge.get() {
             Some(nudge) if shared.wants_turn() => {
                 drop(shared);
-                nudge.bind(py).call0().map(drop)
+                calls::call(nudge.bind(py), []).map(drop)
             }
             _ => Ok(()),
         }
@@ -200,7 +202,7 @@ impl Host {
     }
 
     fn new_future<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        self.runtime().create_future.bind(py).call0()
+        calls::call(self.runtime().create_future.bind(py), [])
     }
 
     /// Runs jobs: application code, on an ordinary handle of asyncio. Returns whether jobs are left.
@@ -355,8 +357,9 @@ impl Shared {
 /// Completes a future that somebody waits on, unless it was cancelled meanwhile.
 fn wake(future: &Bound<'_, PyAny>) -> PyResult<()> {
     let py = future.py();
-    if !future.call_method0(pyo3::intern!(py, "done"))?.is_truthy()? {
-        future.call_method1(pyo3::intern!(py, "set_result"), (py.None(),))?;
+    if !calls::method(pyo3::intern!(py, "done"), [future])?.is_truthy()? {
+        let none = py.None().into_bound(py);
+        calls::method(pyo3::intern!(py, "set_result"), [future, &none])?;
     }
     Ok(())
 }

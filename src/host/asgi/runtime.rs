@@ -2,7 +2,9 @@
 
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyType};
+use pyo3::types::{PyDict, PyString, PyType};
+
+use crate::host::calls;
 
 /// The loop of a host that has been started.
 pub struct Runtime {
@@ -82,7 +84,7 @@ impl Runtime {
 
     /// Whether the application has set a task factory, which then makes all tasks.
     pub fn has_task_factory(&self, py: Python<'_>) -> PyResult<bool> {
-        Ok(self.eager.is_some() && !self.get_task_factory.bind(py).call0()?.is_none())
+        Ok(self.eager.is_some() && !calls::call(self.get_task_factory.bind(py), [])?.is_none())
     }
 
     /// A task for what the application returned. `plain`: no eager start, the loop's own factory decides.
@@ -94,11 +96,11 @@ impl Runtime {
         let coroutine = if is_coroutine(&awaitable) {
             awaitable
         } else {
-            self.wrap.bind(py).call1((awaitable,))?
+            calls::call(self.wrap.bind(py), [&awaitable])?
         };
         match &self.eager {
-            Some(kwargs) if !plain => self.task.bind(py).call((coroutine,), Some(kwargs.bind(py))),
-            _ => self.create_task.bind(py).call1((coroutine,)),
+            Some(kwargs) if !plain => calls::call_with(self.task.bind(py), [&coroutine], kwargs.bind(py)),
+            _ => calls::call(self.create_task.bind(py), [&coroutine]),
         }
     }
 
@@ -110,13 +112,14 @@ impl Runtime {
     /// Whether an application that failed after its client had gone only passed that on. Not where the look into its error
     /// raises: that is code of the application's, and the exchange has still to be released.
     pub fn is_farewell(&self, py: Python<'_>, error: &PyErr) -> bool {
-        let answer = self.is_farewell.bind(py).call1((error.value(py),));
+        let answer = calls::call(self.is_farewell.bind(py), [error.value(py).as_any()]);
         answer.and_then(|answer| answer.is_truthy()).unwrap_or(false)
     }
 
     /// Prints an application's traceback; see `m0serve._tasks.report`.
     pub fn report(&self, py: Python<'_>, error: &PyErr, name: &str) {
-        if let Err(error) = self.report.bind(py).call1((error.value(py), name)) {
+        let name = PyString::new(py, name);
+        if let Err(error) = calls::call(self.report.bind(py), [error.value(py).as_any(), name.as_any()]) {
             error.write_unraisable(py, None);
         }
     }
@@ -140,10 +143,10 @@ pub enum Outcome {
 /// Asks a task.
 pub fn outcome(task: &Bound<'_, PyAny>) -> PyResult<Outcome> {
     let py = task.py();
-    if !task.call_method0(intern!(py, "done"))?.is_truthy()? {
+    if !calls::method(intern!(py, "done"), [task])?.is_truthy()? {
         return Ok(Outcome::Running);
     }
-    match task.call_method0(intern!(py, "exception")) {
+    match calls::method(intern!(py, "exception"), [task]) {
         Ok(none) if none.is_none() => Ok(Outcome::Returned),
         Ok(error) => Ok(Outcome::Raised(PyErr::from_value(error))),
         Err(cancelled) => Ok(Outcome::Raised(cancelled)),

@@ -9,6 +9,7 @@ use super::exchange::{Stage, State};
 use super::runtime::{Outcome, outcome};
 use super::{Host, wake};
 use crate::handoff::{Frame, Outlet, Request, Why};
+use crate::host::calls;
 
 /// Calls the application for a request, in a task of its own.
 ///
@@ -41,7 +42,7 @@ pub fn begin(host: &Bound<'_, Host>, mut request: Box<Request>, plain: bool) -> 
     let receive = exchange.getattr(intern!(py, "receive"))?;
     let send = exchange.getattr(intern!(py, "send"))?;
     let started = scope
-        .and_then(|scope| app.call1((scope, receive, send)))
+        .and_then(|scope| calls::call(&app, [scope.as_any(), &receive, &send]))
         .and_then(|made| runtime.spawn(made, plain));
     let task = match started {
         Ok(task) => task,
@@ -54,10 +55,8 @@ pub fn begin(host: &Bound<'_, Host>, mut request: Box<Request>, plain: bool) -> 
     match outcome(&task)? {
         Outcome::Running => {
             exchange.get().state.get()?.task = Some(task.clone().unbind());
-            task.call_method1(
-                intern!(py, "add_done_callback"),
-                (exchange.getattr(intern!(py, "task_done"))?,),
-            )?;
+            let task_done = exchange.getattr(intern!(py, "task_done"))?;
+            calls::method(intern!(py, "add_done_callback"), [&task, &task_done])?;
             Ok(())
         }
         Outcome::Returned => returned(&exchange),

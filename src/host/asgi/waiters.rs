@@ -5,6 +5,8 @@ use std::collections::VecDeque;
 use pyo3::intern;
 use pyo3::prelude::*;
 
+use crate::host::calls;
+
 /// Fewer waiters than this are not looked through for cancelled ones.
 const FEW: usize = 8;
 
@@ -27,7 +29,7 @@ impl Waiters {
         if self.queue.len() >= (2 * self.alive).max(FEW) {
             let mut kept = VecDeque::with_capacity(self.queue.len());
             for (number, future) in self.queue.drain(..) {
-                if !future.bind(py).call_method0(intern!(py, "done"))?.is_truthy()? {
+                if !calls::method(intern!(py, "done"), [future.bind(py)])?.is_truthy()? {
                     kept.push_back((number, future));
                 }
             }

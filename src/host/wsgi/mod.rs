@@ -5,7 +5,6 @@
 //! their end on the thread that popped the request. A request is popped with the GIL held, so that it is never in the
 //! hands of a thread that still waits for it while others serve on.
 
-mod calls;
 mod context;
 mod environ;
 mod input;
@@ -20,7 +19,7 @@ use m0_platform::thread::usable_cpus;
 use m0_platform::{Clock, Instant, Waker};
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyList, PyTuple};
+use pyo3::types::{PyList, PyString, PyTuple};
 
 pub use self::environ::Environs;
 pub use self::response::FileWrapper;
@@ -30,6 +29,7 @@ use self::input::Input;
 use self::response::{StartResponse, block_of};
 use self::view::{Shared, View, lock};
 use crate::handoff::{Crew, Request, Seat, Work};
+use crate::host::calls;
 use crate::host::hand_over::HandOver;
 use crate::log::Logger;
 use crate::model::baton::Baton;
@@ -195,8 +195,8 @@ impl Host {
 
     /// The view has come back in a child that it forked, where nothing else runs: the child ends.
     fn end_child(&self, py: Python<'_>, error: Option<&PyErr>) {
-        let error = error.map(|error| error.value(py));
-        if let Err(error) = self.end_child.bind(py).call1((error,)) {
+        let error = error.map_or_else(|| py.None().into_bound(py), |error| error.value(py).clone().into_any());
+        if let Err(error) = calls::call(self.end_child.bind(py), [&error]) {
             error.write_unraisable(py, None);
         }
     }
@@ -225,15 +225,15 @@ impl Host {
 
     /// Whether an application only passed on that it was told its client has gone.
     fn is_farewell(&self, py: Python<'_>, error: &PyErr) -> bool {
-        let answer = self.is_farewell.bind(py).call1((error.value(py),));
+        let answer = calls::call(self.is_farewell.bind(py), [error.value(py).as_any()]);
         answer.and_then(|answer| answer.is_truthy()).unwrap_or(false)
     }
 
     fn failed(&self, py: Python<'_>, error: &PyErr, request: &Request) {
         let head = &request.head;
         let text = |span| String::from_utf8_lossy(head.get(span));
-        let name = format!("{} {}", text(head.method), text(head.path));
-        if let Err(error) = self.report.bind(py).call1((error.value(py), name)) {
+        let name = PyString::new(py, &format!("{} {}", text(head.method), text(head.path)));
+        if let Err(error) = calls::call(self.report.bind(py), [error.value(py).as_any(), name.as_any()]) {
             error.write_unraisable(py, None);
         }
     }
@@ -292,7 +292,7 @@ fn send_body(view: &Shared, body: &Bound<'_, PyAny>) -> PyResult<()> {
     {
         return view::send_file(py, view, file, offset, len);
     }
-    let blocks = body.try_iter()?;
+    let blocks = calls::iter(body)?;
     while let Some(block) = calls::next(&blocks)? {
         let block = block_of(&block)?.as_bytes();
         if !block.is_empty() && !view::send(py, view, block)? {

@@ -9,6 +9,7 @@ use pyo3::types::{PyBytes, PyList, PyString, PyTuple};
 
 use super::view::{Shared, lock, over, send};
 use crate::handoff::{BadHead, ResponseHead};
+use crate::host::calls;
 use crate::http1::is_registered;
 
 /// `start_response`, and the `write` that it returns.
@@ -59,7 +60,7 @@ impl StartResponse {
 /// The exception of an `exc_info`, with its traceback.
 fn raised(info: &Bound<'_, PyAny>) -> PyResult<PyErr> {
     let error = info.get_item(1)?;
-    let error = error.call_method1(intern!(info.py(), "with_traceback"), (info.get_item(2)?,))?;
+    let error = calls::method(intern!(info.py(), "with_traceback"), [&error, &info.get_item(2)?])?;
     Ok(PyErr::from_value(error))
 }
 
@@ -87,7 +88,12 @@ fn head_of(status: &Bound<'_, PyAny>, headers: &Bound<'_, PyAny>) -> PyResult<Re
     };
     match headers.cast_exact::<PyList>() {
         Ok(list) => list.iter().try_for_each(|pair| push(&pair))?,
-        Err(_) => headers.try_iter()?.try_for_each(|pair| push(&pair?))?,
+        Err(_) => {
+            let pairs = calls::iter(headers)?;
+            while let Some(pair) = calls::next(&pairs)? {
+                push(&pair)?;
+            }
+        }
     }
     Ok(head)
 }
@@ -152,14 +158,15 @@ impl FileWrapper {
     }
 
     fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
-        let block = self.file.bind(py).call_method1(intern!(py, "read"), (self.block,))?;
+        let most = self.block.into_pyobject(py)?;
+        let block = calls::method(intern!(py, "read"), [self.file.bind(py), most.as_any()])?;
         Ok(block.is_truthy()?.then_some(block))
     }
 
     /// Closes the file, if it can be closed.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         match self.file.bind(py).getattr_opt(intern!(py, "close"))? {
-            Some(close) => close.call0().map(drop),
+            Some(close) => calls::call(&close, []).map(drop),
             None => Ok(()),
         }
     }
@@ -176,8 +183,8 @@ impl FileWrapper {
         if !is_plain(file).unwrap_or(false) {
             return None;
         }
-        let number: i32 = file.call_method0(intern!(py, "fileno")).ok()?.extract().ok()?;
-        let offset: u64 = file.call_method0(intern!(py, "tell")).ok()?.extract().ok()?;
+        let number: i32 = calls::method(intern!(py, "fileno"), [file]).ok()?.extract().ok()?;
+        let offset: u64 = calls::method(intern!(py, "tell"), [file]).ok()?.extract().ok()?;
         if number < 0 {
             return None;
         }
