@@ -62,6 +62,12 @@ def test_classes_of_ones_own_views_of_buffers_and_keys_that_mean_nothing(probe: 
         assert response.body == b"a" * size + b"b" * size + b"c" * 8 * size + b"d"
 
 
+def test_a_message_that_was_a_mapping_but_no_dict_was_refused(probe: Server, key: str) -> None:
+    response = probe.get(f"/mappings?key={key}")
+    assert (response.status, response.body) == (200, b"fine")
+    assert "TypeError" in probe.notes(key)["pairs"]  # type: ignore[operator]
+
+
 @pytest.mark.behaviour(19)
 def test_messages_of_extensions_that_were_not_offered_are_refused(probe: Server, key: str) -> None:
     with probe.connect() as client:

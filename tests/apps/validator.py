@@ -12,7 +12,7 @@ from __future__ import annotations
 import inspect
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import scope_rules
@@ -343,8 +343,8 @@ class Exchange(_Conversation):
 
     def _wrong(self, message: Any) -> str:
         """Why a server must not take this message; empty when it may."""
-        if not isinstance(message, dict):
-            return "not a dict"
+        if not isinstance(message, Mapping):
+            return "no mapping"
         kind = message.get("type")
         if kind not in ("http.response.start", "http.response.body"):
             # An extension that was offered has rules of its own; one that was not has no message.

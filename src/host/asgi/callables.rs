@@ -5,14 +5,14 @@
 
 use std::cell::RefMut;
 
-use pyo3::exceptions::{PyRuntimeError, PyStopIteration, PyTypeError, PyValueError};
+use pyo3::exceptions::{PyRuntimeError, PyStopIteration, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyString};
 
 use super::bound::ThreadBound;
 use super::exchange::{Message, Stage, State};
-use super::values::{header_bytes, open_file, to_bytes};
+use super::values::{copied_dict, header_bytes, open_file, to_bytes};
 use super::{Host, Shared};
 use crate::handoff::{Frame, Outlet, ResponseHead, Why};
 use crate::host::outgoing::Misuse;
@@ -73,9 +73,13 @@ impl Exchange {
     /// Takes a message. The number of the body that its `send` waits for, where there is no room for another.
     fn take(&self, message: &Bound<'_, PyAny>) -> PyResult<Option<u64>> {
         let py = message.py();
-        let message = message
-            .cast::<PyDict>()
-            .map_err(|_| PyTypeError::new_err("an ASGI message must be a dict"))?;
+        let copied;
+        let message = if let Ok(dict) = message.cast::<PyDict>() {
+            dict
+        } else {
+            copied = copied_dict(message)?;
+            &copied
+        };
         let kind = message
             .get_item(intern!(py, "type"))?
             .ok_or_else(|| PyValueError::new_err("an ASGI message must have a \"type\""))?;

@@ -2,7 +2,9 @@
 
 use pyo3::exceptions::{PyOSError, PyTypeError};
 use pyo3::prelude::*;
-use pyo3::types::PyBytes;
+use pyo3::types::{PyBytes, PyDict, PyMapping};
+
+use crate::host::calls;
 
 /// A file to be sent, and its length. What is no regular file has none (and opening a pipe would wait for a writer).
 ///
@@ -33,6 +35,22 @@ pub fn open_file(path: &std::path::Path) -> PyResult<(std::fs::File, u64)> {
         return Err(PyOSError::new_err(text));
     }
     Ok((file, metadata.len()))
+}
+
+/// A message that is another mapping, as a dict.
+///
+/// # Errors
+/// TypeError where it is none, and what it raises.
+pub fn copied_dict<'py>(message: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyDict>> {
+    if message.cast::<PyMapping>().is_err() {
+        let text = format!(
+            "an ASGI message must be a mapping such as a dict, not {}",
+            message.get_type()
+        );
+        return Err(PyTypeError::new_err(text));
+    }
+    let dict = calls::call(&message.py().get_type::<PyDict>(), [message])?;
+    Ok(dict.cast_into::<PyDict>()?)
 }
 
 /// A name or a value of a header.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import UserDict
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -60,6 +61,15 @@ async def odd_but_right(scope: Scope, receive: Receive, send: Send) -> None:
     await send({"type": "http.response.body", "body": memoryview(b"b" * 2 * size)[::2], "more_body": True})
     await send({"type": "http.response.body", "body": memoryview(b"c" * 8 * size).cast("d"), "more_body": True})
     await send({"type": "http.response.body", "body": b"d", "more_body": None})
+
+
+@route("mappings")
+async def mappings(scope: Scope, receive: Receive, send: Send) -> None:
+    """Messages that are no dicts, and one that is no mapping."""
+    wrong: Any = [("type", "http.response.start"), ("status", 200)]
+    await attempt(scope, "pairs", lambda: send(wrong))
+    await send(UserDict(type="http.response.start", status=200, headers=[(b"content-length", b"4")]))
+    await send(UserDict(type="http.response.body", body=b"fine"))
 
 
 @route("not-offered")
