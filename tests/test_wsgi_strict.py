@@ -168,6 +168,25 @@ def test_files_that_are_more_or_less_than_they_seem(server: Server, which: str, 
         assert client.get("/hello").body == b"hello"
 
 
+@pytest.mark.parametrize("path", ["/proc/version", "/sys/kernel/profiling"])
+@pytest.mark.behaviour(25)
+def test_a_file_whose_size_says_nothing_was_sent_as_long_as_it_says(server: Server, path: str) -> None:
+    if not Path(path).exists():
+        pytest.skip(f"NOT TESTED HERE: no {path}")
+    with server.connect() as client:
+        assert client.get(f"/file?which=made-up&path={path}").body == Path(path).read_bytes()
+        assert client.get("/hello").body == b"hello"
+
+
+@pytest.mark.parametrize("which", ["hole", "spooled"])
+@pytest.mark.behaviour(25)
+def test_a_file_that_is_read_is_longer_than_the_content_length(server: Server, which: str) -> None:
+    """As of one that the kernel sends, the rest is left out."""
+    with server.connect() as client:
+        assert len(client.get(f"/file?which={which}&says=4").body) == 4
+        assert client.get("/hello").body == b"hello"
+
+
 @pytest.mark.behaviour(26)
 @pytest.mark.parametrize("framing", ["length", "chunked"])
 def test_odd_sizes_of_reads(server: Server, framing: str) -> None:

@@ -223,6 +223,11 @@ def file(environ: Environ, start: Start, query: dict[str, str]) -> Iterable[byte
         os.write(write, b"piped")
         os.close(write)
         opened = os.fdopen(read, "rb")
+    elif which == "made-up":
+        opened = Path(query["path"]).open("rb")  # noqa: SIM115
+    elif which == "hole":
+        opened = tempfile.TemporaryFile()  # noqa: SIM115
+        opened.truncate(9)
     elif which == "unbuffered":
         opened = STATIC.open("rb", buffering=0)
         opened.read(10)
@@ -231,7 +236,7 @@ def file(environ: Environ, start: Start, query: dict[str, str]) -> Iterable[byte
         kept[which] = opened
     else:
         opened = Growing()
-    start("200 OK", TEXT)
+    start("200 OK", [*TEXT, ("Content-Length", query["says"])] if "says" in query else TEXT)
     return environ["wsgi.file_wrapper"](opened)
 
 

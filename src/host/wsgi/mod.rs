@@ -293,8 +293,15 @@ fn send_body(view: &Shared, body: &Bound<'_, PyAny>) -> PyResult<()> {
         return view::send_file(py, view, file, offset, len);
     }
     let blocks = calls::iter(body)?;
-    while let Some(block) = calls::next(&blocks)? {
+    let is_file = body.is_instance_of::<FileWrapper>();
+    loop {
+        let left = if is_file { lock(view).left() } else { usize::MAX };
+        if left == 0 {
+            break;
+        }
+        let Some(block) = calls::next(&blocks)? else { break };
         let block = block_of(&block)?.as_bytes();
+        let block = &block[..block.len().min(left)];
         if !block.is_empty() && !view::send(py, view, block)? {
             break; // nobody will see the rest, which may have no end
         }

@@ -1,6 +1,7 @@
 //! `start_response` and `write` as an application is given them, and `wsgi.file_wrapper`.
 
 use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
 
 use pyo3::exceptions::{PyAssertionError, PyTypeError, PyValueError};
 use pyo3::intern;
@@ -176,6 +177,9 @@ impl FileWrapper {
     /// The rest of the file, when it is a regular one: a descriptor of our own, where it stands, and how many bytes
     /// follow. The file object must stand where its descriptor does: a buffered one tells.
     ///
+    /// Only where its size says how much there is to read. `/proc` and `/sys` make their files up as they are read: they say
+    /// 0 or a page, and that nothing is stored.
+    ///
     /// Only of those whose `read` gives what is in the file: `gzip`'s has a descriptor as well, and so does one that decodes
     /// to text, which is no body.
     pub fn regular(&self, py: Python<'_>) -> Option<(OwnedFd, u64, u64)> {
@@ -192,7 +196,7 @@ impl FileWrapper {
         let own = unsafe { BorrowedFd::borrow_raw(number) }.try_clone_to_owned().ok()?;
         let opened = std::fs::File::from(own);
         let metadata = opened.metadata().ok()?;
-        if !metadata.is_file() {
+        if !metadata.is_file() || metadata.len() == 0 || metadata.blocks() == 0 {
             return None;
         }
         let len = metadata.len().checked_sub(offset)?;

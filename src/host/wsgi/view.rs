@@ -112,6 +112,12 @@ impl View {
         self.outgoing.start(head);
     }
 
+    /// How much a Content-Length leaves: of a file no more is sent, whether by the kernel or block by block.
+    pub fn left(&self) -> usize {
+        let left = self.outgoing.remaining().unwrap_or(u64::MAX);
+        usize::try_from(left).unwrap_or(usize::MAX)
+    }
+
     /// What was said so far is heard now.
     pub fn flush(&self) {
         if let Some(seat) = self.seat.as_ref().filter(|seat| !seat.is_forked()) {
