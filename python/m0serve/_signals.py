@@ -196,5 +196,6 @@ class Signals:
         self._seen = True
         self._first()
         # Also without the wake-up descriptor: the process has one, gone once another loop of this thread had handlers.
+        # Then a signal that comes on the loop's way into its wait is seen when something else ends that.
         with suppress(RuntimeError):  # closed meanwhile: it has stopped
             self._loop.call_soon_threadsafe(self._wake)
