@@ -44,9 +44,8 @@ fn out_of_descriptors_a_connection_that_closes_makes_room() {
     rig.over();
 }
 
-/// They were reset, although the drain closes what is idle, which makes room for them.
-#[test]
-fn at_the_limit_of_descriptors_a_drain_reset_what_the_kernel_had_taken() {
+/// A connection that is idle and one that waits, with its request, for a descriptor.
+fn at_the_limit() -> (Rig, usize, usize) {
     let mut rig = Rig::new(settings());
     let idle = rig.client(get("/"));
     rig.serve("first");
@@ -55,6 +54,13 @@ fn at_the_limit_of_descriptors_a_drain_reset_what_the_kernel_had_taken() {
     rig.settle();
     let late = rig.net.connect();
     rig.net.send(late, get("/late").as_bytes());
+    (rig, idle, late)
+}
+
+/// They were reset, although the drain closes what is idle, which makes room for them.
+#[test]
+fn at_the_limit_of_descriptors_a_drain_reset_what_the_kernel_had_taken() {
+    let (mut rig, idle, late) = at_the_limit();
     rig.settle();
     assert!(rig.net.is_arriving(late));
     rig.stop(Stop::Drain);
@@ -71,14 +77,7 @@ fn at_the_limit_of_descriptors_a_drain_reset_what_the_kernel_had_taken() {
 /// accepted yet: what was dispatched then was cut off.
 #[test]
 fn at_the_limit_of_descriptors_a_drain_was_over_before_it_had_begun() {
-    let mut rig = Rig::new(settings());
-    let idle = rig.client(get("/"));
-    rig.serve("first");
-    rig.out(idle);
-    rig.net.fail_accept();
-    rig.settle();
-    let late = rig.net.connect();
-    rig.net.send(late, get("/late").as_bytes());
+    let (mut rig, _, late) = at_the_limit();
     rig.push(Frame::Stop(Stop::Drain));
     rig.engine.flush();
     rig.turn();
